@@ -24,7 +24,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ppo.envs.values import describe_value
+from ppo.envs.values import MAX_FLOAT32, describe_value
 from ppo.errors import CheckpointError, ConfigError
 from ppo.run.reader import FILE_NAMES, Schema, misfit, run_folder
 from ppo.system.files import atomic_write, open_regular, parse_json
@@ -51,6 +51,8 @@ VALUES: Schema = {
     "made_with": {},
 }
 GREATEST = {int: 2**53 - 1, bool: 1, float: 1e30}  # of VALUES: counts, and a learning rate
+LARGEST = {"normalize_observation.mean": MAX_FLOAT32}  # absolute values in tensors of the trainer
+LARGEST_FLOAT64 = 1e100  # in its others of float64, so that squares and sums are finite
 LIMITS = {  # of tensors whose numbers are not negative
     "normalize_observation.variance": math.inf,
     "normalize_observation.count": 2.0**53,
@@ -150,6 +152,9 @@ def impossible(name: str, value: Any) -> str:
         try:
             if not value.isfinite().all():
                 return "has numbers that are not finite"
+            is_ours = value.dtype == torch.float64 and not name.startswith("model.")
+            if is_ours and (value.abs() > LARGEST.get(name, LARGEST_FLOAT64)).any():
+                return "has numbers that are too large"
             if name in LIMITS and not ((value >= 0) & (value < LIMITS[name])).all():
                 return "has numbers that are negative or too large"
         except NotImplementedError:  # with which nothing can be computed

@@ -1,5 +1,6 @@
 """Read the settings, metrics and results in a run's folder, whose files are untrusted."""
 
+import math
 import os
 import time
 from functools import partial
@@ -69,7 +70,7 @@ def run_folder(name: str) -> Path:
 def misfit(content: Any, schema: Schema, name: str = "its content") -> str:
     """Return the name of the first part of JSON content that does not fit a schema, or "".
 
-    schema: a type (float: any number), a tuple of schemas of which one must fit, [schema] for a
+    schema: a type (float: any finite number), a tuple of schemas of which one must fit, [schema] for a
     list of these, {str: schema} for an object of these, or an object with schemas for some of its
     names. name: of the content."""
     if isinstance(schema, tuple):
@@ -82,7 +83,8 @@ def misfit(content: Any, schema: Schema, name: str = "its content") -> str:
     if isinstance(schema, list) and isinstance(content, list):
         return name if any(misfit(part, schema[0]) for part in content) else ""
     kinds = (int, float) if schema is float else (schema,)
-    return "" if content is schema or type(content) in kinds else name
+    is_infinite = type(content) is float and not math.isfinite(content)
+    return "" if content is schema or (type(content) in kinds and not is_infinite) else name
 
 
 def read_content(path: Path, schema: Schema) -> Any:

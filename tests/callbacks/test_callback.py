@@ -108,11 +108,7 @@ def test_attributes_are_set_by_name_where_there_is_no_set_training(tmp_path: Pat
     [
         ("Failing", 1, "error: callback Failing raised RuntimeError in on_iteration: a wheel came"),
         ("NonFinite", 1, "callback NonFinite raised ValueError in on_iteration: the metric mine"),
-        (
-            "Overwriting",
-            1,
-            "raised ValueError in on_iteration: the metric step is the trainer's own",
-        ),
+        ("Overwriting", 1, "raised ValueError in on_iteration: the metric step is the tra"),
         ("Missing", 2, "error: --callback=tests.hooks:Missing cannot be imported"),
         ("Levels", 2, "error: --callback=tests.hooks:Levels must be a class derived from ppo"),
     ],

@@ -47,13 +47,18 @@ REFUSED: dict[str, list[Callable[[State], State]]] = {
     ],
     "model.value_head.weight": [full("model.value_head.weight", NAN)],
     "normalize_observation.variance": [full("normalize_observation.variance", -1.0)],
+    "normalize_observation.mean": [full("normalize_observation.mean", 1e308)],
+    "normalize_reward.returns": [full("normalize_reward.returns", 1e308)],
     "normalize_reward.count": [
         full("normalize_reward.count", -1.0),
         changed("normalize_reward.count", torch.Tensor.cfloat),
     ],
     "generator.cpu": [changed("generator.cpu", lambda x: x[:-1])],
     "episodes.begun": [full("episodes.begun", 2**63 - 1), full("episodes.begun", -1)],
-    "episodes.recent": [changed("episodes.recent", lambda x: x.T.contiguous())],
+    "episodes.recent": [
+        changed("episodes.recent", lambda x: x.T.contiguous()),
+        full("episodes.recent", -1e308),
+    ],
     "open_episodes.lengths": [changed("open_episodes.lengths", torch.Tensor.double)],
     "open episodes": [
         full("open_episodes.lengths", 2**62),
@@ -69,8 +74,8 @@ REFUSED: dict[str, list[Callable[[State], State]]] = {
     "episodes.waiting": [value("episodes.waiting", x) for x in (["x"], 1)],
     "made_with": [value("made_with", [1])],
     "env_attributes": [value("env_attributes", x) for x in (None, {"a": NAN}, {"colour": "red"})],
-    "best": [value("callbacks.KeepBest.0.best", "x")],
-    "best_iteration": [value("callbacks.KeepBest.0.best_iteration", None)],
+    "best": [value("callbacks.KeepBest.0.best", number) for number in ("x", NAN, math.inf)],
+    "best_iteration": [value("callbacks.KeepBest.0.best_iteration", x) for x in (None, -1)],
 }
 CASES = [(name, change) for name, changes in REFUSED.items() for change in changes]
 

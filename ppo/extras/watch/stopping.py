@@ -82,6 +82,8 @@ class KeepBest(Callback):
         form = {"best": (float, None), "best_iteration": int, "name": str}
         if wrong := misfit(state, form):
             raise ValueError(f"its {wrong} is not of its type")
+        if state["best_iteration"] < 0:
+            raise ValueError("its best_iteration is negative")
         self.best = state["best"]
         self.best_iteration = state["best_iteration"]
         self.name = state["name"]
