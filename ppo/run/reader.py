@@ -70,9 +70,9 @@ def run_folder(name: str) -> Path:
 def misfit(content: Any, schema: Schema, name: str = "its content") -> str:
     """Return the name of the first part of JSON content that does not fit a schema, or "".
 
-    schema: a type (float: any finite number), a tuple of schemas of which one must fit, [schema] for a
-    list of these, {str: schema} for an object of these, or an object with schemas for some of its
-    names. name: of the content."""
+    schema: a type (float: any finite number), a tuple of schemas of which one must fit, [schema]
+    for a list of these, {str: schema} for an object of these, or an object with schemas for some of
+    its names. name: of the content."""
     if isinstance(schema, tuple):
         return "" if any(not misfit(content, one) for one in schema) else name
     if isinstance(schema, dict) and isinstance(content, dict):
