@@ -88,35 +88,35 @@ class EpisodeStatistics:
 
     def state_dict(self) -> State:
         """Return the count, the episodes that are averaged, and those with the environment's own
-        metrics, if there are any."""
-        returns, lengths = self.recent[RETURN], self.recent[LENGTH]
+        metrics, if there are any; how many of them are of each environment, and who is waiting."""
+        columns = [self.recent[name].all() for name in (RETURN, LENGTH)]
+        own = {name: recent for name, recent in self.recent.items() if name.startswith(OWN)}
         state: State = {
             "episodes": self.count,
-            "episodes.recent": np.column_stack([returns.all(), lengths.all()]),
-            "episodes.environments": [i for i, own in enumerate(returns.values) for _ in own],
+            "episodes.recent": np.column_stack(columns),
+            "episodes.counts": {
+                name: [*map(len, recent.values)] for name, recent in self.recent.items()
+            },
             "episodes.waiting": sorted(self.waiting),
         }
-        own = {
-            name.removeprefix(OWN): [[*values] for values in recent.values]
-            for name, recent in self.recent.items()
-            if name.startswith(OWN)
-        }
-        return {**state, "episodes.metrics": own} if own else state
+        if own:
+            state["episodes.metrics"] = {name[len(OWN) :]: x.all() for name, x in own.items()}
+        return state
 
     def load_state_dict(self, state: State) -> None:
         """Load a state dict; other names in it are ignored. One of version 1 does not say which
         environments its episodes are of: they are taken to have ended by turns."""
         self.count = int(state["episodes"])
         self.waiting &= {*state.get("episodes.waiting", [])}
-        rows = state["episodes.recent"].tolist()
-        environments = state.get("episodes.environments", range(len(rows)))
-        if len(environments) != len(rows):
-            raise ValueError("episodes.environments are not those of episodes.recent")
-        for environment, (episode_return, length) in zip(environments, rows, strict=True):
-            self.recent[RETURN].add(environment % self.num_envs, episode_return)
-            self.recent[LENGTH].add(environment % self.num_envs, length)
-        for name, found in state.get("episodes.metrics", {}).items():
-            recent = self.recent[f"{OWN}{name}"] = Recent(self.num_envs)
-            for environment, values in enumerate(found):
-                for value in values if isinstance(values, list) else [values]:
-                    recent.add(environment % self.num_envs, float(value))
+        found = dict(zip((RETURN, LENGTH), state["episodes.recent"].T.tolist(), strict=True))
+        found |= {f"{OWN}{name}": x for name, x in state.get("episodes.metrics", {}).items()}
+        for name, values in found.items():
+            counts = state.get("episodes.counts", {}).get(name)
+            environments = np.arange(len(values)) % self.num_envs
+            if counts is not None:
+                if len(counts) != self.num_envs or min(counts) < 0 or sum(counts) != len(values):
+                    raise ValueError(f"episodes.counts do not fit the values of {name}")
+                environments = np.repeat(np.arange(self.num_envs), counts)
+            recent = self.recent[name] = Recent(self.num_envs)
+            for environment, value in zip(environments.tolist(), values, strict=True):
+                recent.add(environment, float(value))

@@ -43,9 +43,9 @@ VALUES: Schema = {
     "learning_rate": float,
     "faults": {str: int},
     "episodes": int,
-    "episodes.environments": [int],
+    "episodes.counts": {str: [int]},
     "episodes.waiting": [int],
-    "episodes.metrics": {str: ([[float]], [float])},  # version 1 wrote the latter
+    "episodes.metrics": {str: [float]},
     "env_attributes": {},
     "acting.env_attributes": {},
     "made_with": {},

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # How the names begin of what a state may lack, as it depends on the machine or on flags that may
 # change, or is newer than the state, and of what may have any number of rows.
-OPTIONAL = ("generator.cuda", "episodes.environments", "episodes.waiting")
+OPTIONAL = ("generator.cuda", "episodes.counts", "episodes.waiting")
 ANY_LENGTH = ("episodes.recent",)
 
 

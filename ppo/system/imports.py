@@ -164,7 +164,7 @@ def file_being_imported() -> str:
     it, or in a worker process; "" if there is none."""
     file = ""
     frame: Any = sys._getframe(1)
-    while frame and not (file and frame.f_globals["__name__"] in IMPORTERS):
+    while frame and not (file and frame.f_globals.get("__name__") in IMPORTERS):
         if frame.f_code.co_name == "<module>":
             file = file or frame.f_code.co_filename
         frame = frame.f_back

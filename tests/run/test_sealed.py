@@ -70,7 +70,10 @@ REFUSED: dict[str, list[Callable[[State], State]]] = {
     "num_skipped": [value("num_skipped", -1)],
     "faults": [value("faults", {"worker_lost": "x"})],
     "episodes.metrics": [value("episodes.metrics", x) for x in ({"a": 1}, {"a": ["x"]})],
-    "episodes.environments": [value("episodes.environments", x) for x in ([0.5], [0], {})],
+    "episodes.counts": [
+        value("episodes.counts", x)
+        for x in ([1], {"episode_return_mean": [0.5]}, {"episode_return_mean": [-1, 1]})
+    ],
     "episodes.waiting": [value("episodes.waiting", x) for x in (["x"], 1)],
     "made_with": [value("made_with", [1])],
     "env_attributes": [value("env_attributes", x) for x in (None, {"a": NAN}, {"colour": "red"})],

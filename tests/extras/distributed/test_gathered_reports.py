@@ -23,8 +23,9 @@ def test_episodes_of_all_processes_count_in_the_order_of_their_steps(tmp_path: P
     reports = parts.gather_reports(rollout.info)
     monitor._count(reports)
     assert [episode.step for episode in reports.episodes] == [1, 3, 5]
-    score = {"score": [[], [6.0], [4.0], [8.0]]}
-    assert monitor.episodes.state_dict()["episodes.metrics"] == score
+    state = monitor.episodes.state_dict()
+    assert state["episodes.metrics"] == {"score": [6.0, 4.0, 8.0]}  # by environments
+    assert state["episodes.counts"]["env/score"] == [0, 1, 1, 1]
     assert reports.absent == [3]
     assert monitor.episodes.means()["env/score"] is None  # environment 0 has ended none
     assert reports.faults == [(1, "observation_outside", 3), (5, "observation_outside", 2)]
