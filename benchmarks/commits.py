@@ -13,8 +13,9 @@ README.md and commits.json.
 
 --beside: both train at once instead, without workers, each on a core of its own, and once more on
 each other's; the ratio of a repetition is the geometric mean of the two. On a machine whose speed
-changes from one second to the next, both are slowed down by the same. Writes results/commits/
-beside.md and beside.json.
+changes from one second to the next, both are slowed down by the same. Counted is the time in which
+both train, since who is alone on the machine is faster. Writes results/commits/beside.md and
+beside.json.
 """
 
 import math
@@ -27,6 +28,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
+
+import numpy as np
 
 from benchmarks import harness
 
@@ -92,15 +95,29 @@ def measure(name: str, roots: dict[str, Path], repetitions: int, more: str) -> h
     return result
 
 
+def steps_together(runs: Sequence[harness.Run]) -> list[float]:
+    """Count the steps of each run between the end of the last first iteration and the first end."""
+    times = []
+    for run in runs:
+        seconds = np.array(run.column("seconds"))
+        times.append(run.first_row_at + seconds - seconds[0])
+    ends = [max(time[0] for time in times), min(time[-1] for time in times)]
+    columns = (run.column("step") for run in runs)
+    return [
+        float(np.diff(np.interp(ends, time, steps))[0])
+        for time, steps in zip(times, columns, strict=True)
+    ]
+
+
 def measure_beside(
     name: str, roots: dict[str, Path], repetitions: int, more: str
 ) -> harness.Result:
     """Train here and there at once; return the logarithms of the ratios of speeds, here to base."""
     flags = f"--env_name={name} {RUNS[name]} --num_workers=0 {more}"
 
-    def train_on(root: Path, core: int) -> float:
+    def train_on(root: Path, core: int) -> harness.Run:
         program = ("taskset", "--cpu-list", str(core), *harness.MAIN)
-        return train(flags, root, program).steps_per_second
+        return train(flags, root, program)
 
     logarithms = []
     cores = sorted(os.sched_getaffinity(0))[:2]
@@ -108,7 +125,7 @@ def measure_beside(
         for count in range(1, repetitions + 1):
             found = []
             for own_cores in (cores, cores[::-1]):
-                here, base = both.map(train_on, roots.values(), own_cores)
+                here, base = steps_together(list(both.map(train_on, roots.values(), own_cores)))
                 found.append(math.log(here / base))
             logarithms.append(fmean(found))
             print(f"{name}, {count} of {repetitions}: {math.exp(logarithms[-1]):.3f}", flush=True)

@@ -45,6 +45,7 @@ class Run(NamedTuple):
     summary: Result  # of summary.json; empty if the run did not end by itself
     seconds: float = 0.0  # of the whole process
     seconds_to_first_row: float = 0.0
+    first_row_at: float = 0.0  # time.perf_counter()
 
     def column(self, name: str) -> list[float]:
         return [float(row[name]) for row in self.rows]
@@ -176,12 +177,14 @@ def train_in(
     ) as process:
         while process.poll() is None and not num_rows(run_dir):
             time.sleep(0.01)
-        seconds_to_first_row = time.perf_counter() - start
+        first_row_at = time.perf_counter()
         process.wait()
     seconds = time.perf_counter() - start
     if process.returncode:
         raise SystemExit(f"{shlex.join(command)} ended with exit code {process.returncode}")
-    return read_run(run_dir)._replace(seconds=seconds, seconds_to_first_row=seconds_to_first_row)
+    return read_run(run_dir)._replace(
+        seconds=seconds, seconds_to_first_row=first_row_at - start, first_row_at=first_row_at
+    )
 
 
 def read_run(run_dir: Path) -> Run:
