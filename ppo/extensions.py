@@ -141,6 +141,8 @@ class Extension(NamedTuple):
     # From a model, its Config, its Spaces and a device: what makes an actor of weights (P,) there,
     # in any process, one like ppo.models.actor.Actor; or None. It is pickled.
     actor: str = ""
+    # From a policy's ppo.policy.reader.Reader: the same, or one around it.
+    reader: str = ""
     # From the Components of a new run, before it begins: notes for the user.
     prepare: str = ""
     # From the Components of a run: its callbacks.

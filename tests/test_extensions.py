@@ -53,6 +53,17 @@ def test_extras_are_what_is_in_their_folder_and_what_comes_first_is_first() -> N
     assert names.index("transfer") < names.index("demonstrations")
 
 
+def python(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python code with what is installed in a folder."""
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": f"{folder / 'site'}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+    )
+
+
 def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
     mine = ("--note=hello", "--pull=0.5", "--logger=console,lines", "--run_dir=run")
@@ -76,19 +87,15 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert "counted: steps.txt" in done.stdout
     played = json.loads((tmp_path / "run" / "evaluation.json").read_text())[-1]
     assert int((tmp_path / "steps.txt").read_text()) == sum(played["lengths"]) + 2
+    done = python("import ppo; print(ppo.load_policy('run').predict('0 0.5 0 -1'))", tmp_path)
+    assert (done.stdout in ("0\n", "1\n"), done.stderr) == (True, "")
     assert ppo(*FLAGS.split(), "--note=launch").stdout == "launched\n"
     assert "it is gone since version 2: give ppo count RUN" in ppo("tally", "run").stderr
     shown = ppo("--help=all").stdout
     assert "Notes:\n  --note VALUE" in shown
     assert "Count the rows of a run." in shown
     code = "from ppo import Note, Config; print(Note.__module__, Config(note='x').note)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path / 'site'}{os.pathsep}{ROOT}"},
-        capture_output=True,
-        text=True,
-    )
+    done = python(code, tmp_path)
     assert (done.stdout, done.stderr) == ("plugin.run x\n", "")
 
 

@@ -20,7 +20,6 @@ from ppo.errors import CheckpointError, PPOError
 from ppo.guard import OnProgress, ignore
 from ppo.models.observation_parts import parts_of
 from ppo.policy.evaluation import MAX_STEPS, summarize
-from ppo.policy.inputs import preprocess_for_predict
 from ppo.policy.predictor import PolicyNetwork
 from ppo.policy.spectators import spectators_of
 from ppo.run.summary import Evaluation
@@ -48,19 +47,20 @@ class Policy(PolicyNetwork):
         render_mode: str | None = None,
         number: int = 0,
         env_name: str | None = None,
-        finish: Finish = preprocess_for_predict,
+        finish: Finish | None = None,
     ) -> Env:
         """Make a new environment as in training, or another one with the same env_kwargs; of a
         batch, one of a single environment.
 
         render_mode: as gymnasium.make takes it; number: 0, 1, ... for environments that exist at
         the same time; their indices follow those of training; finish: as of ppo.envs.make.make_env,
-        by default as in training, but what predict could not tell apart has another form.
+        by default as in training, in a form that self.reader reads.
         Raises EnvironmentUnavailable, also for a team, which is no gymnasium.Env; CheckpointError
         if its import path was not repeated as the policy was loaded; WorkerError if the environment
         raises."""
         config = self.environment_config(render_mode, env_name)
-        env = in_its_form(config, "make_env", self.first_index(config) + number, finish)
+        index = self.first_index(config) + number
+        env = in_its_form(config, "make_env", index, finish or self.reader.finish)
         set_attributes(env, self.env_attributes)
         return env
 

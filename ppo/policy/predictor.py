@@ -11,17 +11,11 @@ from numpy import ndarray
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.probe import Spaces
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.extensions import functions_of
 from ppo.models.noise import EMPTY, draw_rows
 from ppo.models.observation_parts import parts_of
 from ppo.policy.factories import ActorFactory
-from ppo.policy.inputs import (
-    Observations,
-    Stacks,
-    read_actions,
-    read_infos,
-    read_observations,
-    split_masks,
-)
+from ppo.policy.reader import Observations, Reader, read_actions
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -48,7 +42,6 @@ class PolicyNetwork:
         )
         self.to_mask = mask_converter(self.spaces.actions) if self.spaces.has_masks else None
         self.generator = np.random.default_rng(self.config.seed)
-        self.stacks: list[Stacks] = []  # of the episodes that predict plays, {} where one begins
 
     @cached_property
     def actor(self) -> Any:
@@ -71,6 +64,14 @@ class PolicyNetwork:
         return self.initial_state()
 
     @cached_property
+    def reader(self) -> Reader:
+        """What reads observations."""
+        reader = Reader(self.config, self.spaces)
+        for around in functions_of("reader"):
+            reader = around(reader)
+        return reader
+
+    @cached_property
     def parts(self) -> list[str]:
         """The names of the parts of an observation that the policy reads."""
         names = getattr(self.actor, "policy_parts", None)
@@ -81,15 +82,13 @@ class PolicyNetwork:
         return np.zeros((n, self.actor.state_size), np.float32)
 
     def reset(self, episode: int | None = None) -> None:
-        """Forget the episodes that predict plays, or one of n: recurrent states, and stacks of what
-        the environment has shown. Call it before each episode of a policy that has any."""
+        """Forget the episodes that predict plays, or one of n: recurrent states, and what was shown
+        before. Call it before each episode."""
+        self.reader.reset(episode)
         if episode is None:
             vars(self).pop("state", None)
-            self.stacks = []
-            return
-        self.state[episode : episode + 1] = 0
-        if episode < len(self.stacks):
-            self.stacks[episode] = {}
+        else:
+            self.state[episode : episode + 1] = 0
 
     def predict(
         self,
@@ -100,17 +99,16 @@ class PolicyNetwork:
     ) -> Any:
         """Return the action for an observation, as the environment's step takes it, or n for n.
 
-        observation: as the environment or make_env() shows it, or n of them, as
-        ppo.policy.inputs.read_observations reads them; only self.parts are needed; what is stacked
-        follows what was shown at the last call, until reset(); deterministic: whether to take the
-        most likely action, else a random one, drawn anew each time; info: that of the observation,
-        needed for its action mask only, or n of them; state: recurrent states (n, S) of
-        initial_state, which are overwritten by the next ones, by default self.state.
+        observation: one that self.reader reads, such as make_env() shows it, or n of them; only
+        self.parts are needed; deterministic: whether to take the most likely action, else a random
+        one, drawn anew each time; info: that of the observation, needed for its action mask only,
+        or n of them; state: recurrent states (n, S) of initial_state, which are overwritten by the
+        next ones, by default self.state.
         Raises ValueError for a missing part, another shape, dtype or number of anything, numbers
         that are not finite, and choices that do not exist."""
-        read, infos, states = self._read(observation, info, state)
-        actions = self.act(read.rows, infos, states, deterministic)
-        self.stacks = read.stacks or self.stacks
+        read, states = self._read(observation, info, state)
+        actions = self.act(read.rows, read.infos, states, deterministic)
+        self.reader.remember(read)
         return actions if read.is_batch else actions[0]
 
     def values(self, observation: Any, state: ndarray | None = None) -> Any:
@@ -119,7 +117,7 @@ class PolicyNetwork:
 
         observation, state, errors: as of predict, but the critic may need more parts than
         self.parts, and no state changes."""
-        read, _, states = self._read(observation, None, state, for_critic=True)
+        read, states = self._read(observation, None, state, for_critic=True)
         values = self.torch_actor.values(self.normalize(read.rows), states)
         return values if read.is_batch else values.item()
 
@@ -133,10 +131,11 @@ class PolicyNetwork:
         taken for one that was not clipped; of numbers that --squash_actions or --scale_actions
         scales, the density is that of actions in [-1, 1]. The rest: as of predict, but no state
         changes."""
-        (rows, is_batch, _), infos, states = self._read(observation, info, state)
+        read, states = self._read(observation, info, state)
         squash, scale = self.config.squash_actions, self.config.scale_actions
-        columns = read_actions(self.spaces.actions, action, len(rows), is_batch, squash, scale)
-        distribution = self._distribution(rows, infos, states)
+        num, is_batch = len(read.rows), read.is_batch
+        columns = read_actions(self.spaces.actions, action, num, is_batch, squash, scale)
+        distribution = self._distribution(read, states)
         log_probs = distribution.log_prob(self.torch_actor.tensor(columns)).cpu().numpy()
         return log_probs if is_batch else log_probs.item()
 
@@ -148,8 +147,7 @@ class PolicyNetwork:
         Its tensors are of the policy's columns (n, D), a column for each number of an action, in
         [-1, 1] where --scale_actions scales it to its bounds. The arguments: as of predict, but no
         state changes."""
-        read, infos, states = self._read(observation, info, state)
-        return self._distribution(read.rows, infos, states)
+        return self._distribution(*self._read(observation, info, state))
 
     def act(
         self,
@@ -172,21 +170,16 @@ class PolicyNetwork:
 
     def _read(
         self, observation: Any, info: Any, state: ndarray | None, for_critic: bool = False
-    ) -> tuple[Observations, Sequence[Any], ndarray]:
-        """Return n observations, n infos, and states (n, S)."""
-        space = self.spaces.observations
-        needed = [*parts_of(space)] if for_critic else self.parts
-        reader = "critic" if for_critic else "policy"
-        if ACTION_MASK not in getattr(self.spaces.shown, "spaces", ()):
-            observation, info = split_masks(observation, info)
-        read = read_observations(space, observation, needed, reader, self.stacks)
-        if read.stacks and state is not None:
+    ) -> tuple[Observations, ndarray]:
+        """Return n observations, and states (n, S)."""
+        needed = [*parts_of(self.spaces.observations)] if for_critic else self.parts
+        read = self.reader.read(observation, info, needed, "critic" if for_critic else "policy")
+        if read.memory and state is not None:
             raise ValueError(
                 "state= carries none of what was shown before: leave it out, or give stacks of "
                 "observations, as make_env() shows them"
             )
-        infos = read_infos(info, len(read.rows), read.is_batch)
-        return read, infos, self._states(len(read.rows), state)
+        return read, self._states(len(read.rows), state)
 
     def _states(self, n: int, state: ndarray | None) -> ndarray:
         """Return the recurrent states (n, S) to use: those given, or those of the policy itself."""
@@ -212,8 +205,9 @@ class PolicyNetwork:
             )
         return state
 
-    def _distribution(self, rows: ndarray, infos: Sequence[Any], states: ndarray) -> "Distribution":
-        return self.torch_actor.distribution(self.normalize(rows), self._masks(infos), states)
+    def _distribution(self, read: Observations, states: ndarray) -> "Distribution":
+        rows = self.normalize(read.rows)
+        return self.torch_actor.distribution(rows, self._masks(read.infos), states)
 
     def _masks(self, infos: Sequence[Any]) -> ndarray:
         """Return the policy's masks (n, M) bool of n infos, or an empty array without masks."""

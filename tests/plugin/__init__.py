@@ -32,6 +32,7 @@ EXTENSION = Extension(
     complete="plugin.run:complete",
     peers="plugin.run:join",
     launch="plugin.run:launch",
+    reader="plugin.run:Spoken",
     prepare="plugin.run:prepare",
     parts="plugin.run:make_parts",
     worker_parts={"begun": "plugin.bare:Begun"},

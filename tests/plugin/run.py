@@ -21,6 +21,7 @@ from ppo.models.distributions import DiagonalGaussian, GaussianHead
 from ppo.models.mlp import VectorTrunk
 from ppo.parts import Part
 from ppo.peers import Peers
+from ppo.policy.reader import Observations, Reader
 from ppo.policy.spectators import Spectator
 from ppo.run.loggers.logger import Logger
 
@@ -131,6 +132,19 @@ def launch(given: Any, settings: Any) -> bool:
         return False
     print("launched")
     return True
+
+
+class Spoken(Reader):
+    """Reads also the words of a text, for who reads numbers."""
+
+    def __init__(self, reader: Reader) -> None:
+        super().__init__(reader.config, reader.spaces)
+        self.reader = reader
+
+    def read(self, observation: Any, *arguments: Any) -> Observations:
+        if isinstance(observation, str):
+            observation = [float(word) for word in observation.split()]
+        return self.reader.read(observation, *arguments)
 
 
 def prepare(parts: Any) -> list[str]:
