@@ -3,7 +3,7 @@
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ppo.extensions import Model, names_of
+from ppo.extensions import Model, functions_of, names_of
 from ppo.models.errors import ModelMismatch
 from ppo.models.observation_parts import images_of
 from ppo.system.imports import import_named
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gymnasium.spaces import Box
 
     from ppo.config.config import Config
-    from ppo.models.actor_critic import ActorCritic  # heavy
+    from ppo.models.actor_critic import ActorCritic, Trunk  # heavy
 
 if __name__ == "models":  # of which every class would exist twice
     raise ImportError("import ppo.models, not models")
@@ -78,12 +78,18 @@ def make_model(
             ) from error
     else:
         entry = MODELS[config.model]
-        make_trunk = resolve_name(entry.make_trunk)
-        model = resolve_name(entry.model)(
-            lambda layers: make_trunk(observation_space, config, layers or config.hidden_size),
-            action_space,
-            config,
-        )
+
+        def make_trunk(network: str) -> "Trunk":
+            size = getattr(config, f"{network}_layers") or config.hidden_size
+
+            def make(space: "Box") -> "Trunk":
+                return resolve_name(entry.make_trunk)(space, config, size)
+
+            for around in functions_of("trunk"):
+                make = around(config, network, make)
+            return make(observation_space)
+
+        model = resolve_name(entry.model)(make_trunk, action_space, config)
     if config.squash_actions and model.policy_head.action_dtype is np.int64:
         raise ModelMismatch(
             f"--squash_actions is for continuous actions, these are {action_space}: leave it out"

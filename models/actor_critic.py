@@ -73,6 +73,7 @@ class Trunk(nn.Module):
     """Base class of networks from observations (B, *observation) to features (B, num_features)."""
 
     num_features: int
+    parts: tuple[str, ...] | None = None  # of observations, that it reads; None: all
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,25 +86,26 @@ class Trunk(nn.Module):
 class FeedForward(ActorCritic):
     """Linear policy and value heads, on a trunk each or on a shared one (--share_trunk).
 
-    make_trunk: makes a Trunk from --policy_layers or --value_layers, None where they are not given.
+    make_trunk: makes a Trunk for "policy" or "value".
     Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
     1 in the value's; biases are zero (Baselines).
     """
 
     def __init__(
         self,
-        make_trunk: "Callable[[str | None], Trunk]",
+        make_trunk: "Callable[[str], Trunk]",
         action_space: Space[Any],
         config: "Config",
     ) -> None:
         super().__init__()
-        self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
+        self.policy_trunk = self.value_trunk = make_trunk("policy")
+        self.policy_parts = self.policy_trunk.parts or self.policy_parts
         self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
         if config.share_trunk:
             self.num_shared_features = num_features
         else:
-            self.value_trunk = make_trunk(config.value_layers)
+            self.value_trunk = make_trunk("value")
         self.policy_head = policy_head(num_features, action_space, config)
         self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
 

@@ -127,6 +127,9 @@ class Extension(NamedTuple):
     standardized: str = ""
     # Further networks, by their names for --model.
     models: Mapping[str, Model] = NOTHING
+    # From a Config, "policy" or "value", and what makes a ppo.models.actor_critic.Trunk of an
+    # observation space: the same, or what makes another.
+    trunk: str = ""
     # From a number of features, an action space and a Config: a ppo.models.distributions.PolicyHead
     # for continuous actions, or None.
     head: str = ""

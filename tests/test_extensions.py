@@ -145,6 +145,8 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     assert saved["model.policy_head.log_std"].tolist() == pytest.approx([-1.5])
     assert saved["model.policy_head.mean.weight"].shape == (1, 8)
     assert saved["model.policy_head.factor"].tolist() == pytest.approx([1])
+    assert saved["model.value_trunk.norm.weight"].shape == (8,)
+    assert "model.policy_trunk.norm.weight" not in saved
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ EXTENSION = Extension(
     models={"tiny": Model("plugin.run:make_tiny", 8, "vectors")},
     standardized="plugin.run:standardized",
     resolve="plugin.run:resolve",
+    trunk="plugin.run:around_trunk",
     head="plugin.run:make_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},

@@ -17,6 +17,7 @@ from ppo.callbacks.base import Callback
 from ppo.config.flags import Flags, flag
 from ppo.envs.inspection import Inspector
 from ppo.guard import Deadline, Guard
+from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import DiagonalGaussian, GaussianHead
 from ppo.models.mlp import VectorTrunk
 from ppo.parts import Part
@@ -72,6 +73,24 @@ def standardized(config: Any, names: list[str]) -> list[str]:
 
 def make_tiny(observation_space: Any, config: Any, size: int) -> Any:
     return VectorTrunk(observation_space, config, str(size))
+
+
+class Normed(Trunk):
+    """Normalises the features of another trunk."""
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.num_features = trunk.num_features
+        self.norm = torch.nn.LayerNorm(trunk.num_features)
+
+    def forward(self, observations: Any) -> Any:
+        return self.norm(self.trunk(observations))
+
+
+def around_trunk(config: Any, network: str, make: Any) -> Any:
+    is_wanted = config.note == "narrow" and network == "value"
+    return (lambda space: Normed(make(space))) if is_wanted else make
 
 
 class Narrow(GaussianHead):

@@ -34,7 +34,9 @@ class Layout(NamedTuple):
 
     shapes: of the parameters, by name and in order; activation: of hidden layers; num_choices: K of
     each action, 0 for Gaussian actions; draw_noise: of the policy head; cell: numpy_cell() of a
-    model with memory, which steps states (n, state_size), and has no gradient here; else None.
+    model with memory, which steps states (n, state_size), and has no gradient here; else None;
+    columns: those of flattened observations that policy and value read, None for all; policy_parts:
+    of the model.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -43,6 +45,8 @@ class Layout(NamedTuple):
     draw_noise: Any
     cell: tuple[str, Any] | None
     state_size: int
+    columns: dict[str, ndarray | None]
+    policy_parts: tuple[str, ...] | None
 
 
 def layout_of(model: Any) -> Layout | None:
@@ -54,9 +58,16 @@ def layout_of(model: Any) -> Layout | None:
     cell = model.numpy_cell() if hasattr(model, "numpy_cell") else None
     if type(model) is not FeedForward and not cell:
         return None
-    trunk = model.policy_trunk.encoder if cell else model.policy_trunk
-    if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
-        return None
+    trunks = {"policy": model.policy_trunk, "value": model.value_trunk}
+    if cell:
+        trunks = dict.fromkeys(trunks, model.policy_trunk.encoder)
+    columns = {network: getattr(trunk, "columns", None) for network, trunk in trunks.items()}
+    for network, trunk in trunks.items():
+        if columns[network] is not None:
+            trunk = trunk.trunk
+        if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
+            return None
+        activation = trunk.activation
     head = model.policy_head
     if type(head) is CategoricalHead and not head.is_padded:
         num_choices = head.shape[1]
@@ -65,7 +76,9 @@ def layout_of(model: Any) -> Layout | None:
     else:
         return None
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return Layout(shapes, trunk.activation, num_choices, head.draw_noise, cell, model.state_size)
+    memory = (cell, model.state_size)
+    reads = (columns, model.policy_parts)
+    return Layout(shapes, activation, num_choices, head.draw_noise, *memory, *reads)
 
 
 class NumpyLinear(NamedTuple):
@@ -90,15 +103,19 @@ class NumpyLinear(NamedTuple):
 
 
 class NumpyVectorTrunk:
-    """Hidden layers on flattened observations, as in ppo.models.mlp.VectorTrunk."""
+    """Hidden layers on flattened observations, or some of their columns, as in
+    ppo.models.mlp.VectorTrunk."""
 
-    def __init__(self, layers: list[NumpyLinear], activation: str) -> None:
+    def __init__(self, layers: list[NumpyLinear], activation: str, columns: ndarray | None) -> None:
         self.layers = layers
+        self.columns = columns
         self.activate, self.activation_grad = ACTIVATIONS[activation]
 
     def __call__(self, observations: ndarray) -> list[ndarray]:
         """Return the flattened observations, then the outputs (B, F) of each layer."""
         vectors = observations.reshape(len(observations), -1)
+        if self.columns is not None:
+            vectors = vectors[:, self.columns]
         outputs = [vectors.astype(np.float32, copy=False)]
         for layer in self.layers:
             x = layer(outputs[-1])
@@ -210,13 +227,14 @@ class NumpyMLP:
                 arrays[name.rpartition(".")[0]].append(vector[first:last].reshape(shape))
             first = last
 
-        def trunk(prefix: str) -> NumpyVectorTrunk:
+        def trunk(network: str, encoder: str = "") -> NumpyVectorTrunk:
+            prefix = f"{network}_trunk{encoder}"
             parts = [found for name, found in arrays.items() if name.startswith(prefix)]
             layers = [NumpyLinear(*found) for found in parts]
-            return NumpyVectorTrunk(layers, layout.activation)
+            return NumpyVectorTrunk(layers, layout.activation, layout.columns[network])
 
-        self.policy_trunk = trunk("policy_trunk.encoder" if layout.cell else "policy_trunk")
-        self.value_trunk = trunk("value_trunk")
+        self.policy_trunk = trunk("policy", ".encoder" if layout.cell else "")
+        self.value_trunk = trunk("value")
         self.is_shared = not self.value_trunk.layers
         if self.is_shared:
             self.value_trunk = self.policy_trunk
@@ -251,6 +269,7 @@ class NumpyActor:
     def __init__(self, layout: Layout, weights: ndarray) -> None:
         self.draw_noise = layout.draw_noise
         self.state_size = layout.state_size
+        self.policy_parts = layout.policy_parts
         self.source = weights
         self.weights = np.empty_like(weights)
         self.mlp = NumpyMLP(layout, self.weights, self.weights)

@@ -332,8 +332,8 @@ def test_stacks_of_observations_are_checked_as_each_of_them(name: str) -> None:
 
 
 def test_a_part_that_the_policy_does_not_read_may_be_anything() -> None:
-    name = "examples.privileged_critic"
-    config = Config(env_name=f"{name}:Guess", model=f"{name}:PrivilegedCritic", **PLAIN)
+    env = "examples.privileged_critic:Guess"
+    config = Config(env_name=env, policy_keys="seen", **PLAIN)
     policy = Components(settings_of(config)).policy()
     assert policy.parts == ["seen"]
     for hidden in ([np.nan], "none", [1e300]):

@@ -37,7 +37,8 @@ from tests.running import CARTPOLE, ROOT, Call, command, learn, metrics, spaces_
 
 SMALL = {**CARTPOLE, "total_steps": 1024, "eval_episodes": 0, "hidden_size": 8}
 PARTS = "examples.from_teacher:CartPole"
-LSTM = {"env_name": PARTS, "model": "examples.from_teacher:Student", "num_minibatches": 2}
+STUDENT = {"model": "lstm", "hidden_size": 64, "policy_keys": "positions"}
+LSTM = {"env_name": PARTS, **STUDENT, "num_minibatches": 2}
 
 
 def draw(*shape: int, seed: int = 0) -> Tensor:
@@ -262,7 +263,7 @@ def run_flags(folder: Path, teacher: Path) -> list[str]:
     """Return the flags of a student's run of 16 iterations."""
     return [
         f"--env_name={PARTS}",
-        f"--model={LSTM['model']}",
+        *(f"--{name}={value}" for name, value in STUDENT.items()),
         "--preset=none",
         "--num_envs=4",
         "--num_steps=64",
@@ -296,7 +297,7 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_bytes(teacher: Path, tmp_
             time.sleep(0.002)
         os.killpg(process.pid, signal.SIGKILL)
     assert len(metrics(killed)) < 16
-    run(f"--resume={killed}", f"--env_name={PARTS}", f"--model={LSTM['model']}")
+    run(f"--resume={killed}", f"--env_name={PARTS}")
     states = [load(folder / "checkpoints" / "last.safetensors") for folder in (whole, killed)]
     tensors = [{x: y for x, y in state.items() if isinstance(y, Tensor)} for state in states]
     assert tensors[0].keys() == tensors[1].keys()
