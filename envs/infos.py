@@ -2,13 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-from gymnasium import Space
-from numpy import ndarray
-
 from ppo.envs.errors import InvalidEnvOutput
 from ppo.envs.spaces import ACTION_MASK
-from ppo.envs.trees import map_arrays, to_arrays, to_numpy, with_rows
+from ppo.envs.trees import to_numpy
 from ppo.envs.values import describe_value
 
 Infos = dict[str, Any]  # of all columns: an array (n, ...) by key
@@ -57,29 +53,3 @@ def _num_rows(values: Any) -> int:
         return len(values)
     shape = getattr(values, "shape", ())
     return shape[0] if shape else 0
-
-
-def with_last_observations(
-    observations: Any, infos: Infos, ended: ndarray, space: Space[Any]
-) -> tuple[Any, ndarray]:
-    """Return observations with those in infos of the columns ended, and (n,) bool where found."""
-    for key in LAST_OBSERVATIONS:
-        if infos.get(key) is not None:
-            break
-    else:
-        return observations, np.zeros_like(ended)
-    last = infos[key]
-    is_list = isinstance(last, list) or getattr(getattr(last, "dtype", None), "kind", "") == "O"
-    is_known = ended
-    if f"_{key}" in infos:
-        is_known = ended & to_numpy(infos[f"_{key}"]).astype(np.bool_)
-    if is_list:
-        is_known = is_known & np.array([one is not None for one in last])
-        found = [last[i] for i in np.flatnonzero(is_known)]
-        if not found:
-            return observations, is_known
-        rows = map_arrays(lambda *parts: np.stack([*map(to_numpy, parts)]), *found)
-    else:
-        arrays = to_arrays(last, space, len(ended))
-        rows = map_arrays(lambda array: array[is_known], arrays)
-    return with_rows(observations, is_known, rows), is_known

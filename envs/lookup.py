@@ -4,7 +4,7 @@ import dataclasses
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from errno import EADDRINUSE
 from functools import partial
@@ -23,7 +23,7 @@ from ppo.envs.env_factories import EnvName, EnvObject, unpickle
 from ppo.envs.errors import EnvironmentUnavailable, worker_error
 from ppo.envs.families import FAMILIES, Atari
 from ppo.errors import PPOError, suggest
-from ppo.extensions import names_of
+from ppo.extensions import NOTHING, names_of
 from ppo.system.imports import hidden_module, import_code
 from ppo.system.signals import RAISED_BY_SIGNALS
 
@@ -141,10 +141,11 @@ def takes(entry_point: Any, name: str) -> bool:
 
 
 @contextmanager
-def explained_errors(env_name: str) -> Iterator[None]:
+def explained_errors(env_name: str, env_kwargs: Mapping[str, Any] = NOTHING) -> Iterator[None]:
     """Translate exceptions raised while an environment is made into errors that name the fix.
 
-    Raises EnvironmentUnavailable, or WorkerError for what the environment's own code raises."""
+    env_kwargs: with which it is made. Raises EnvironmentUnavailable, or WorkerError for what the
+    environment's own code raises."""
     module, _, name = env_name.rpartition(":")
     try:
         with warnings.catch_warnings():
@@ -162,6 +163,8 @@ def explained_errors(env_name: str) -> Iterator[None]:
         known = [*gymnasium.registry]
         fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
         where = f" (give module:{name} if a module of yours registers it)"
+        if name.endswith(".py"):
+            where = f" (give {name}:Name of a class or function in it)"
         if module:
             where = ""
             known += dir(imported)
@@ -181,7 +184,11 @@ def explained_errors(env_name: str) -> Iterator[None]:
         if not is_explained and not re.search(UNSUITABLE, str(error)):
             culprit = f"environment {env_name}"
             if getattr(error, "errno", None) == EADDRINUSE:  # two simulators with one port
-                culprit += " (--env_kwargs gives each a port, as {9000+index})"
+                made_with = ", ".join(f"{key}={value!r}" for key, value in env_kwargs.items())
+                culprit += (
+                    f" (made with {made_with or 'no --env_kwargs'}, which must give it a port of "
+                    "its own, as {9000+index} does, that no other program uses)"
+                )
             raise worker_error(culprit, error) from error
         hint = ""
         if isinstance(error, ModuleNotFoundError) and error.name and not module:

@@ -62,8 +62,9 @@ def make_env(config: "Config", index: int = 0, finish: Finish = preprocess) -> E
     a kind that no policy can use, OtherForm if it is no gymnasium.Env; WorkerError if it raises."""
     env_name = config.env_name
     tasks = tasks_of(config.env_kwargs)
-    with explained_errors(env_name):
-        spec, family = look_up(env_name, fill_in(tasks[index % len(tasks)], index))
+    env_kwargs = fill_in(tasks[index % len(tasks)], index)
+    with explained_errors(env_name, env_kwargs):
+        spec, family = look_up(env_name, env_kwargs)
         HEARTBEAT.beat(START)
         if takes(spec.entry_point, "index"):
             spec.kwargs.setdefault("index", index)

@@ -186,15 +186,6 @@ def pack(space: Any, parts: Mapping[str, Any]) -> ndarray:
     return observation
 
 
-def push(newest: ndarray, stack: ndarray | None, depth: int) -> ndarray:
-    """Return a stack (..., depth) of images or vectors with the newest one (..., width) last,
-    instead of its oldest. stack: the one before, None where an episode begins: all are the same."""
-    width = newest.shape[-1]
-    if stack is None:
-        return np.concatenate([newest] * (depth // width), axis=-1)
-    return np.concatenate([stack[..., width:], newest], axis=-1)
-
-
 def split_rows(space: Any, rows: ndarray) -> Iterator[tuple[str, Any, ndarray]]:
     """Yield the name of each part of flattened observations (n, *observation), its space as the
     environment shows it, and its numbers (n, K)."""

@@ -86,20 +86,6 @@ def scale_of(box: Box, squash: bool, scale: bool) -> tuple[ndarray, ndarray] | N
     return np.where(chosen, middle, zero), np.where(chosen, half, one)
 
 
-def clipping_bounds(space: Space[Any], squash: bool = False, scale: bool = False) -> ndarray:
-    """Return the bounds (2, D) to which action_converter clips the columns of a policy's actions:
-    infinite for choices, squashed numbers, and those that have one value only."""
-    columns = []
-    for _, leaf in leaves(space):
-        bounds = np.stack([np.full(leaf.shape, -np.inf), np.full(leaf.shape, np.inf)])
-        if isinstance(leaf, Box) and not squash:
-            shift, factor = scale_of(leaf, squash, scale) or (0, 1)
-            found = (np.stack([leaf.low, leaf.high]) - shift) / factor
-            bounds = np.where(leaf.low < leaf.high, found, bounds)
-        columns.append(bounds.reshape(2, -1))
-    return np.concatenate(columns, axis=1)
-
-
 def _box_converter(space: Box, squash: bool, scale: bool) -> Converter:
     shape = (-1, *space.shape)
     dtype = space.dtype
@@ -197,19 +183,6 @@ def check_columns(space: Space[Any], columns: ndarray) -> None:
             is_inside &= (own >= 0) & (own < choices_of(leaf))
         if not is_inside.all():
             raise ValueError(f"an action is outside of {leaf}")
-
-
-def are_allowed(space: Space[Any], columns: ndarray, masks: ndarray) -> ndarray:
-    """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
-    allowed = np.ones(len(columns), np.bool_)
-    for leaf, own in split_columns(space, columns):
-        if not isinstance(leaf, Box):
-            most = choices_of(leaf).max()
-            mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
-            choices = mask.reshape(*own.shape, most)
-            chosen = np.take_along_axis(choices, own[..., None].astype(np.int64), axis=-1)
-            allowed &= chosen.all((1, 2))
-    return allowed
 
 
 def holds_numbers(space: Space[Any]) -> bool:

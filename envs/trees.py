@@ -1,6 +1,5 @@
 """Convert nested arrays of torch, jax or numpy to numpy, and back."""
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -86,9 +85,3 @@ def find_device(observations: Any) -> "torch.device | None":
         devices = [find_device(part) for part in observations.values()]
         return next((device for device in devices if device is not None), None)
     return observations.device if hasattr(observations, "detach") else None
-
-
-def to_tensors(actions: Any, device: "torch.device") -> Any:
-    """Return nested actions as torch tensors on a device."""
-    torch = sys.modules["torch"]  # which the vector environment has imported
-    return map_arrays(lambda array: torch.as_tensor(array, device=device), actions)

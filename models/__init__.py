@@ -45,9 +45,10 @@ def choose_model(name: str, observation_space: "Box") -> str:
         )
     reads = MODELS[name].reads
     if reads not in ("any", MODELS[fitting].reads):
+        images = ", ".join(images_of(observation_space)) or "none"
         raise ModelMismatch(
-            f"--model={name} reads {reads} (images are uint8), these observations are "
-            f"{observation_space.dtype} {observation_space.shape}: give --model={fitting}"
+            f"--model={name} reads {reads}, and these observations have images (uint8): {images}; "
+            f"give --model={fitting}"
         )
     return name
 

@@ -50,12 +50,6 @@ class PolicyFlags(PlayFlags, TrustFlags):
         return read_policy(path, self.env_name, self.model, **given)
 
 
-class PolicyCommand(PolicyFlags):
-    """Flags of commands for one policy."""
-
-    run: str = flag("", "Folder of a run, its name in runs/, or a checkpoint's file.", nargs=None)
-
-
 def folder_of(checkpoint: Path) -> Path:
     """Return the folder of a checkpoint's run, or the one that it is in if it belongs to no run."""
     run = checkpoint.absolute().parent.parent

@@ -4,7 +4,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ppo.config.config import Config
+from ppo.config.config import Config, is_function
 from ppo.config.flags import Settings, check_values
 from ppo.config.settings import RunSettings, settings_with
 from ppo.envs.env_factories import EnvLike, as_env_name
@@ -67,8 +67,10 @@ def read_policy(
         values["env_name"] = canonical_id(env_name)
     values = check_values(Config, values)
     repeated = {"env_name": env_name, "wrapper": values.get("wrapper"), "model": model}
-    # Schedules are left out: they may be functions, which a file cannot hold.
-    needed = Config.names(schedules=())
+    held = state.get("config")
+    saved = held if isinstance(held, dict) else {}
+    # Schedules that were functions are left out, which a file cannot hold.
+    needed = [name for name in Config.names() if not is_function(name, saved.get(name))]
     with as_checkpoint_error(path):
         saved = checked_settings(path, state, needed)
         refusal = untrusted({path: saved}, repeated)

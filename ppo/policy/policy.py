@@ -28,7 +28,7 @@ from ppo.system.signals import RAISED_BY_SIGNALS
 from ppo.system.state_dict import State
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Policy(PolicyNetwork):
     """Act in the environments of make_env(), which preprocess observations as in training.
 
@@ -38,6 +38,9 @@ class Policy(PolicyNetwork):
 
     env_attributes: State = field(default_factory=dict)
     refusal: str = ""
+
+    def __repr__(self) -> str:
+        return f"Policy({self.config.env_name!r}, {self.config.model!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Policy, tuple(getattr(self, field.name) for field in fields(self))

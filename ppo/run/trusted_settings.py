@@ -81,6 +81,9 @@ def folder_to_resume(given: Settings) -> Path | None:
     folder = run_folder(name)
     if not folder.is_dir():
         raise ConfigError(f"--resume={name}: there is no such folder; give that of a run")
+    runs = sorted(path.parent.name for path in folder.glob("*/checkpoints"))
+    if runs and not (folder / "checkpoints").exists():
+        raise ConfigError(f"--resume={name} has runs in it: give one of them, {', '.join(runs)}")
     return folder
 
 

@@ -134,6 +134,9 @@ def test_the_folder_to_resume_is_that_of_a_run(
     assert folder_to_resume({"resume": "auto", "run_dir": "new"}) is None
     assert folder_to_resume({"resume": "saved", "run_dir": "saved"}) == saved
     assert folder_to_resume({"resume": "named"}) == Path("runs/named")
+    (tmp_path / "seeds" / "s0" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"--resume=seeds has runs in it: give one of them, s0"):
+        folder_to_resume({"resume": "seeds"})
 
 
 @pytest.mark.parametrize(

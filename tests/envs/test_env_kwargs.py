@@ -1,5 +1,6 @@
 """Keyword arguments and wrappers that flags give to an environment."""
 
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from ppo.config.config import Config
 from ppo.config.flags import as_arguments
 from ppo.envs.env_kwargs import fill_in, wrap
 from ppo.envs.episodes import layers
-from ppo.envs.errors import EnvironmentUnavailable
+from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.errors import CheckpointError
 from ppo.policy.load import load_policy
 from ppo.trainer import train
+from tests.environments import Target
 from tests.running import TINY, Call, make_env, spaces_of
 
 OWN = "tests.envs.test_env_kwargs:Growing"
@@ -209,3 +211,16 @@ def test_wrappers_of_a_checkpoint_are_trusted_if_gymnasiums_or_repeated(tmp_path
     assert policy.spaces.observations.shape == (5,)
     assert policy.config.wrapper == texts
     assert train(Config(**{**values, "resume": str(tmp_path), "run_dir": None})).steps == 16
+
+
+class Listens(Target):
+    """Cannot have its port."""
+
+    def __init__(self, port: int) -> None:
+        raise OSError(errno.EADDRINUSE, "Address already in use")
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    flags = {"env_name": f"{__name__}:Listens", "env_kwargs": {"port": "{9000+index}"}}
+    with pytest.raises(WorkerError, match=r"made with port=9000, which must give it a port of its"):
+        make_env(**flags)

@@ -20,7 +20,6 @@ from ppo.envs.spaces import (
     INSIDE,
     action_columns,
     action_converter,
-    are_allowed,
     leaves,
     mask_converter,
 )
@@ -346,18 +345,6 @@ def test_a_policy_draws_only_what_is_allowed_and_all_of_it(space: Any, seed: int
     for action in action_converter(space)(draw(head, 32, mask)):
         assert space.contains(action)
         assert is_allowed(space, allowed, action)
-
-
-@settings(deadline=None, max_examples=40)
-@given(nested(CHOICES), st.integers(0, 99))
-def test_which_actions_a_mask_allows(space: Any, seed: int) -> None:
-    allowed = allow(space, np.random.default_rng(seed))
-    mask = mask_converter(space)(allowed)
-    drawn = draw(head_of(space), 32)
-    actions = action_converter(space)(drawn)
-    wanted = [is_allowed(space, allowed, action) for action in actions]
-    found = are_allowed(space, drawn, np.tile(mask, (32, 1)))
-    assert found.tolist() == wanted
 
 
 def test_a_part_that_a_mask_leaves_out_is_free() -> None:

@@ -49,6 +49,12 @@ def test_a_loaded_policy_plays_like_the_trained_one(trained: RunSummary) -> None
     assert policy.evaluate(6, deterministic=False).returns != evaluation.returns
 
 
+def test_a_policy_has_the_settings_that_it_was_trained_with(saved: Path) -> None:
+    policy = load_policy(saved)
+    assert (policy.config.learning_rate, policy.config.num_epochs) == (3e-3, 4)
+    assert repr(policy) == "Policy('CartPole-v1', 'mlp')"
+
+
 def test_a_policy_saved_by_itself_is_the_same(trained: RunSummary, tmp_path: Path) -> None:
     whole = load_policy(trained.checkpoint)
     whole.env_attributes["length"] = 1.0

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -219,3 +220,10 @@ def test_a_long_first_iteration_is_said_before_it_is_over(
     assert not logger.first.is_alive()
     logger.close()
     assert "the first iteration" not in capsys.readouterr().out
+
+
+def test_the_bar_says_that_a_signal_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    task: Any = SimpleNamespace(description="step 1,024")
+    assert str(console.Doing().render(task)) == "step 1,024"
+    monkeypatch.setattr(console.STOP, "received", signal.SIGINT)
+    assert str(console.Doing().render(task)) == "stops after this iteration"

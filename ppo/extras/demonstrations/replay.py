@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from gymnasium import Env, Space
+from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.envs.episodes import Info, StepResult
 from ppo.envs.make import preprocess
 from ppo.envs.probe import Spaces
-from ppo.envs.spaces import action_columns, are_allowed, leaves, mask_converter
+from ppo.envs.spaces import action_columns, choices_of, leaves, mask_converter, split_columns
 from ppo.extras.demonstrations.format import Demonstrations, fit, name_of, nest
 from ppo.system.hardware import check_memory
 
@@ -138,3 +139,16 @@ def _policy_masks(
         return to_mask(nest(spaces.actions, rows.get))
 
     return np.stack([mask_of(row) if acts else to_mask(None) for row, acts in enumerate(is_step)])
+
+
+def are_allowed(space: Space[Any], columns: ndarray, masks: ndarray) -> ndarray:
+    """Return which of a policy's actions (n, D) the policy's masks (n, M) allow: (n,) bool."""
+    allowed = np.ones(len(columns), np.bool_)
+    for leaf, own in split_columns(space, columns):
+        if not isinstance(leaf, Box):
+            most = choices_of(leaf).max()
+            mask, masks = np.split(masks, [own.shape[1] * most], axis=1)
+            choices = mask.reshape(*own.shape, most)
+            chosen = np.take_along_axis(choices, own[..., None].astype(np.int64), axis=-1)
+            allowed &= chosen.all((1, 2))
+    return allowed

@@ -5,7 +5,16 @@ from typing import NamedTuple
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import Config
 from ppo.extras.loggers.flags import NameFlags
-from ppo.run.loggers.logger import by_group
+
+GROUPS = {
+    "rollout": "episodes episode_return_mean episode_length_mean",
+    "losses": "loss policy_loss value_loss entropy approx_kl clip_fraction value_clip_fraction"
+    " grad_norm explained_variance gradient_steps skipped_steps learning_rate clip_coef",
+    "time": "iteration step seconds steps_per_second seconds_collecting seconds_learning"
+    " seconds_exchanging",
+    "eval": "evaluation_return_mean",
+}
+GROUPED = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names.split()}
 
 
 class Name(NamedTuple):
@@ -60,3 +69,11 @@ def rename(config: Config, metrics: Metrics) -> Metrics:
         if name in table
     }
     return renamed | by_group({name: x for name, x in metrics.items() if name not in table})
+
+
+def by_group(metrics: Metrics) -> Metrics:
+    """Return metrics by the names that dashboards group them by, such as losses/loss.
+
+    Other names, env/..., faults/... and the user's own, stay as they are.
+    """
+    return {GROUPED.get(name, name): value for name, value in metrics.items()}

@@ -12,7 +12,7 @@ from gymnasium.wrappers import DtypeObservation, ReshapeObservation
 from numpy import ndarray
 
 from ppo.envs.make import preprocess
-from ppo.envs.observations import PIXELS, ShownPart, pack, push, shown_of
+from ppo.envs.observations import PIXELS, ShownPart, pack, shown_of
 from ppo.envs.spaces import ACTION_MASK, choices_of, without_mask
 from ppo.models.observation_parts import images_of, parts_of
 from ppo.policy.reader import (
@@ -134,6 +134,15 @@ class RawReader(Reader):
                 f"predict was not given {name} before: give its stack, as make_env() shows it"
             )
         return [last.get(name) for last in before]
+
+
+def push(newest: ndarray, stack: ndarray | None, depth: int) -> ndarray:
+    """Return a stack (..., depth) of images or vectors with the newest one (..., width) last,
+    instead of its oldest. stack: the one before, None where an episode begins: all are the same."""
+    width = newest.shape[-1]
+    if stack is None:
+        return np.concatenate([newest] * (depth // width), axis=-1)
+    return np.concatenate([stack[..., width:], newest], axis=-1)
 
 
 def split_masks(observation: Any, info: Any) -> tuple[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppo.commands.policy_flags import PolicyCommand
+from ppo.commands.policy_flags import PolicyFlags
 from ppo.config.flags import flag
 from ppo.envs.env_kwargs import describe_wrappers
 from ppo.envs.make import preprocess
@@ -129,9 +129,10 @@ def _write(
         logging.disable(logging.NOTSET)
 
 
-class Export(PolicyCommand):
+class Export(PolicyFlags):
     """Export a policy, with the scaling of observations and bounds of actions, to an ONNX file."""
 
+    run: str = flag("", "Folder of a run, its name in runs/, or a checkpoint's file.", nargs=None)
     output: str = flag("", "New .onnx file.", nargs=None)
 
     def __call__(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from ppo.config.config import Config
 from ppo.errors import ConfigError
+from ppo.extras.tools.result import alike
 from ppo.extras.tools.resumes import read_latest
 from ppo.run.reader import METRICS, RunRecord, label_of, run_folder
 from ppo.system.output import printable, show
@@ -82,7 +83,7 @@ def compared(run: RunRecord) -> dict[str, Any]:
         "num_workers",
         *Config.names(scope="run"),
     }
-    return {name: value for name, value in run.config.items() if name not in ignored}
+    return {name: alike(value) for name, value in run.config.items() if name not in ignored}
 
 
 def differing(settings: Sequence[dict[str, Any]]) -> list[str]:

@@ -149,9 +149,12 @@ def _add_legend(figure: "Figure", groups: Sequence[Group], columns: int) -> floa
 
 def _save(figure: "Figure", path: Path, is_new: bool) -> None:
     """Save a figure to a file. is_new: of atomic_write. Raises OSError."""
+    from matplotlib import rc_context  # heavy
+
     with atomic_write(path, is_new) as temporary, catch_warnings():
         simplefilter("ignore")  # about letters that the font does not have
-        figure.savefig(temporary, dpi=120)
+        with rc_context({"pdf.fonttype": 42}):  # publishers refuse matplotlib's Type 3
+            figure.savefig(temporary, dpi=120)
 
 
 class SvgCharts:

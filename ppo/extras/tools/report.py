@@ -27,6 +27,7 @@ from ppo.extras.tools.groups import (
     read_groups,
 )
 from ppo.extras.tools.plots import COLORS, PANELS, RETURNS, UNITS, SvgCharts, draw, target_of
+from ppo.extras.tools.result import evaluations_of, result_of
 from ppo.extras.tools.resumes import read_latest, resumes_of
 from ppo.extras.tools.summary_table import (
     NOTHING,
@@ -38,7 +39,6 @@ from ppo.extras.tools.summary_table import (
 )
 from ppo.run.folder import EVENTS
 from ppo.run.reader import RunRecord, run_folder
-from ppo.run.result import evaluations_of, result_of
 from ppo.system.files import atomic_write, check_folder, new_file, read_bytes, read_json_lines
 from ppo.system.output import shorten
 

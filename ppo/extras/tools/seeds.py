@@ -9,16 +9,16 @@ import numpy as np
 
 from ppo.commands.policy_flags import interval_text
 from ppo.config.config import Config
-from ppo.config.flags import Settings, pasted
+from ppo.config.flags import Settings, command_line
 from ppo.errors import ConfigError
 from ppo.extras.tools.flags import SeedsFlags
 from ppo.extras.tools.groups import read_groups
 from ppo.extras.tools.parallel_runs import Job, run_jobs, start_run, wait_for
 from ppo.extras.tools.plots import draw
+from ppo.extras.tools.result import result_of
 from ppo.extras.tools.summary_table import number
 from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import CONFIG, RUN_SUMMARY, SUMMARY, read_content
-from ppo.run.result import result_of
 from ppo.system.files import folder_name
 from ppo.system.hardware import available_cores
 from ppo.system.output import discard, readable
@@ -60,7 +60,7 @@ def train_seeds(given: Settings, config: Config, num_workers: int) -> None:
         for seed, folder in folders.items()
     ]
     at_once = max(1, cores // max(1, num_workers))
-    resume = pasted(run_dir=parent, resume="auto")
+    resume = command_line(**{**given, "run_dir": parent, "resume": "auto"})
     run_jobs(jobs, at_once, f"stopped the runs of all seeds: {resume} continues")
     _print_table([*folders.values()])
     if not config.iterations:  # they have cloned only

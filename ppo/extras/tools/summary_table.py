@@ -15,11 +15,11 @@ import numpy as np
 from ppo.config.flags import Flags, flag
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.tools.groups import environment_of, group_runs
+from ppo.extras.tools.result import differences, result_of
 from ppo.extras.tools.resumes import read_latest
 from ppo.run.folder import is_running
 from ppo.run.intervals import confidence_interval, interquartile_mean
 from ppo.run.reader import METRICS, RETURN, RUN_SUMMARY, SUMMARY, RunRecord, read_content
-from ppo.run.result import differences, result_of
 from ppo.system.output import aligned, printable, readable, show
 from ppo.system.state_dict import State
 

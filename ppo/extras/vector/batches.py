@@ -4,18 +4,23 @@ Vector environments differ in what they do where an episode ends. A Batch hides 
 what the actions led to, the last observation of an episode included, and restart the first
 observations of new episodes. ppo.extras.vector.adapters chooses the class for one."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from gymnasium import Space
 from numpy import ndarray
 
 from ppo.envs.episodes import set_attributes
 from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput
-from ppo.envs.infos import Infos, with_last_observations
-from ppo.envs.trees import find_device, map_arrays, to_arrays, to_numpy, to_tensors, with_rows
+from ppo.envs.infos import LAST_OBSERVATIONS, Infos
+from ppo.envs.trees import find_device, map_arrays, to_arrays, to_numpy, with_rows
 from ppo.envs.values import describe_value
 from ppo.extras.checks.observations import check_results
+
+if TYPE_CHECKING:
+    import torch  # heavy
 
 Step = tuple[Any, ndarray, ndarray, ndarray, Infos]
 NOT_EXACT = (
@@ -295,3 +300,35 @@ def signed_seeds(seeds: Sequence[int]) -> ndarray:
     """Return seeds of 32 bits as numbers of 31 bits, for vector environments that take signed
     integers."""
     return np.array([int(seed) & 0x7FFFFFFF for seed in seeds], np.int64)
+
+
+def with_last_observations(
+    observations: Any, infos: Infos, ended: ndarray, space: Space[Any]
+) -> tuple[Any, ndarray]:
+    """Return observations with those in infos of the columns ended, and (n,) bool where found."""
+    for key in LAST_OBSERVATIONS:
+        if infos.get(key) is not None:
+            break
+    else:
+        return observations, np.zeros_like(ended)
+    last = infos[key]
+    is_list = isinstance(last, list) or getattr(getattr(last, "dtype", None), "kind", "") == "O"
+    is_known = ended
+    if f"_{key}" in infos:
+        is_known = ended & to_numpy(infos[f"_{key}"]).astype(np.bool_)
+    if is_list:
+        is_known = is_known & np.array([one is not None for one in last])
+        found = [last[i] for i in np.flatnonzero(is_known)]
+        if not found:
+            return observations, is_known
+        rows = map_arrays(lambda *parts: np.stack([*map(to_numpy, parts)]), *found)
+    else:
+        arrays = to_arrays(last, space, len(ended))
+        rows = map_arrays(lambda array: array[is_known], arrays)
+    return with_rows(observations, is_known, rows), is_known
+
+
+def to_tensors(actions: Any, device: "torch.device") -> Any:
+    """Return nested actions as torch tensors on a device."""
+    torch = sys.modules["torch"]  # which the vector environment has imported
+    return map_arrays(lambda array: torch.as_tensor(array, device=device), actions)

@@ -8,7 +8,8 @@ from operator import itemgetter
 from threading import Timer
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TimeRemainingColumn
+from rich.text import Text
 
 from ppo.algorithm.rollout import Metrics
 from ppo.config.config import to_repeat
@@ -18,6 +19,7 @@ from ppo.envs.lookup import command_name
 from ppo.run.loggers.logger import Histograms, Logger
 from ppo.run.summary import RunSummary
 from ppo.system.output import discard, readable
+from ppo.system.signals import STOP
 
 SECONDS_BETWEEN_LINES = 5
 BAR, TIME = 14, 9  # columns
@@ -31,6 +33,13 @@ class NonExitingConsole(Console):
     def on_broken_pipe(self) -> None:
         discard(sys.stdout)
         raise EOFError("nobody reads its output any more")
+
+
+class Doing(ProgressColumn):
+    """What a task does, or that it ends with the iteration as a signal has arrived."""
+
+    def render(self, task: Task) -> Text:
+        return Text("stops after this iteration" if STOP.received else task.description)
 
 
 class ConsoleLogger(Logger):
@@ -61,7 +70,7 @@ class ConsoleLogger(Logger):
         self._print("\n".join(lines))
         self.bar = Progress(
             BarColumn(BAR),
-            TextColumn("{task.description}", markup=False),
+            Doing(),
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,

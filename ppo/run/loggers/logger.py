@@ -21,24 +21,6 @@ from ppo.run.summary import RunSummary
 from ppo.system.imports import check_arguments, import_class, parse_call
 from ppo.system.signals import RAISED_BY_SIGNALS
 
-GROUPS = {
-    "rollout": "episodes episode_return_mean episode_length_mean",
-    "losses": "loss policy_loss value_loss entropy approx_kl clip_fraction value_clip_fraction"
-    " grad_norm explained_variance gradient_steps skipped_steps learning_rate clip_coef",
-    "time": "iteration step seconds steps_per_second seconds_collecting seconds_learning"
-    " seconds_exchanging",
-    "eval": "evaluation_return_mean",
-}
-GROUPED = {name: f"{group}/{name}" for group, names in GROUPS.items() for name in names.split()}
-
-
-def by_group(metrics: Metrics) -> Metrics:
-    """Return metrics by the names that dashboards group them by, such as losses/loss.
-
-    Other names, env/..., faults/... and the user's own, stay as they are.
-    """
-    return {GROUPED.get(name, name): value for name, value in metrics.items()}
-
 
 class Histograms(NamedTuple):
     """Hold the values (n,) of histograms by name, and the newest image (H, W, 1 or 3) uint8 that

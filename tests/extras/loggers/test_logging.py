@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import main
 from ppo import Config, train
-from ppo.run.loggers.logger import GROUPED
+from ppo.extras.loggers.names import GROUPED
 from tests.running import BRIEF, metrics, run_main
 
 RUN = (*BRIEF, "--checkpoint_every=3")

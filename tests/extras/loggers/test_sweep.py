@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ppo.config.config import Config
-from ppo.run.loggers.logger import GROUPED
+from ppo.extras.loggers.names import GROUPED
 from ppo.system.files import read_json_lines
 from tests.running import ROOT, metrics
 

@@ -3,13 +3,15 @@
 import importlib
 import os
 import re
+import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.registration import EnvSpec
 
 import main
 from ppo.extras.tools import check
@@ -198,6 +200,33 @@ class Shares(gymnasium.Env):
 
     def step(self, action: int) -> Any:
         return self.shown, 1.0, True, False, {}
+
+
+class Listens(Shares):
+    """Has a port of its own."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self.socket = socket.create_server(("127.0.0.1", port))
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        return super().reset(seed=seed)[0].copy(), {}
+
+    def step(self, action: int) -> Any:
+        return self.shown.copy(), 1.0, True, False, {}
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def test_no_other_instance_is_made_on_the_port_of_an_environment() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    env = gymnasium.make(EnvSpec("Listens", Listens), port=port)
+    assert checker_warnings(env.unwrapped) == []
+    env.close()
 
 
 def test_what_gymnasiums_checker_finds_is_a_sentence() -> None:

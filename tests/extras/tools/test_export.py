@@ -15,7 +15,7 @@ import main
 from ppo import Config, load_policy, train
 from ppo.extras.tools.export import export
 from ppo.extras.tools.exported_policy import describe_space
-from tests.policy.test_predict import raw
+from tests.extras.raw_observations.test_reader import raw
 from tests.running import Call
 
 SIZES = {

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ppo import load_policy, train
+from ppo.extras.tools.result import alike, differences
 from tests.environments import Bandit
 from tests.running import TINY, Call
 
@@ -268,3 +269,13 @@ def test_a_class_may_be_evaluated_by_its_import_path(tmp_path: Path, call: Call)
     train(Bandit, **flags, run_dir=str(run))
     evaluate(call, run, "--env_name=tests.environments:Bandit", "--episodes=3")
     assert shown(run, call)[1] == "3"
+
+
+def test_an_evaluation_on_other_ports_is_the_result() -> None:
+    own = {"env_name": "arm.py:Arm", "env_kwargs": {"port": "{9000+index}", "speed": 1}}
+    made = {**own, "env_kwargs": {"port": "{9500+2*index}", "speed": 1}}
+    assert differences(made, own) == []
+    made["env_kwargs"]["speed"] = 2
+    assert differences(made, own) == ["other env_kwargs"]
+    tasks = [{"port": "tcp:{9000+index}"}, {"port": "{index}"}]
+    assert alike(tasks) == [{"port": "tcp:{index}"}, {"port": "{index}"}]

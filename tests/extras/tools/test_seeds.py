@@ -66,10 +66,12 @@ def test_the_flags_that_continue_all_seeds_can_be_pasted(
 
     monkeypatch.setattr(seeds, "run_jobs", stop)
     folder = tmp_path / "mein Lauf"
+    given = {"env_name": "a.py:Arm", "seeds": 2, "run_dir": str(folder)}
     with pytest.raises(Interrupted) as caught:
-        train_seeds({}, Config(seeds=2, run_dir=str(folder)), num_workers=1)
-    flags = shlex.split(str(caught.value).removesuffix(" continues").rpartition(": ")[2])
-    assert flags == [f"--run_dir={folder}", "--resume=auto"]
+        train_seeds(given, Config(seeds=2, run_dir=str(folder)), num_workers=1)
+    words = shlex.split(str(caught.value).removesuffix(" continues").partition(": ")[2])
+    flags = [word for word in words if word.startswith("--")]
+    assert flags == ["--env_name=a.py:Arm", "--seeds=2", f"--run_dir={folder}", "--resume=auto"]
 
 
 def test_seeds_are_for_the_command_line() -> None:

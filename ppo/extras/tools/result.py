@@ -2,9 +2,11 @@
 
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from ppo.envs.env_kwargs import NUMBER
 from ppo.run.reader import EVALUATIONS, FILE_NAMES, RESULT, RUN_SUMMARY, SUMMARY, read_optional
 from ppo.system.state_dict import State
 
@@ -45,13 +47,23 @@ def differences(made: State, config: State) -> list[str]:
     own["env_name"] = config.get("eval_env") or config["env_name"]
     if own["env_name"] == f"<{str(made.get('env_name')).rpartition(':')[2]}>":
         del own["env_name"]  # the class or function of this name, given by its import path
-    found = [f"other {name}" for name, x in own.items() if made.get(name, x) != x]
+    found = [f"other {name}" for name, x in own.items() if alike(made.get(name, x)) != alike(x)]
     if not made.get("deterministic", True):
         found.append("random actions")
     limit = config.get("eval_max_steps") or 0
     if made.get("unfinished") and (made.get("max_steps") or limit) < limit:
         found.append(f"cut off before {limit:,} steps")
     return found
+
+
+def alike(setting: Any) -> Any:
+    """Return a setting with {index} in place of every expression of an environment's index in its
+    texts: environments that differ by their port only are alike."""
+    if isinstance(setting, dict):
+        return {name: alike(x) for name, x in setting.items()}
+    if isinstance(setting, list):
+        return [alike(x) for x in setting]
+    return NUMBER.sub("{index}", setting) if isinstance(setting, str) else setting
 
 
 def _step_in_name(made: State) -> int | None:
