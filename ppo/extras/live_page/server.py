@@ -4,7 +4,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from secrets import token_hex
@@ -12,9 +12,11 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ppo.extras.live_page.folders import Answer, WatchedRun, find_runs, read_video
+from ppo.extras.live_page.folders import PLACE, Answer, WatchedRun, find_runs, newest_video
 from ppo.extras.tools.plots import COLORS, PANELS, RETURNS, UNITS
 from ppo.extras.tools.report import PAGE as REPORT
+from ppo.run.reader import misfit
+from ppo.system.files import parse_json, read_bytes
 
 PAGE = Path(__file__).parent / "page"
 FILES = {
@@ -24,6 +26,7 @@ FILES = {
     "/page.css": (REPORT / "page.css", "text/css"),
 }
 MAX_RUNS = 40  # on the page: of more at the start, the newest
+MAX_VIDEO_BYTES = 1 << 26
 # A name that leads to this machine in every browser; by another, a site could make itself its own.
 LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
 HEADERS = {
@@ -50,14 +53,15 @@ class PageServer(ThreadingHTTPServer):
         self.looking = Lock()
         super().__init__(("127.0.0.1", port), Handler)
 
-    def news(self, known: Sequence[str]) -> Answer:
-        """Return what is new. known: what the page knows of each run."""
+    def news(self, places: Sequence[Mapping[str, int]]) -> Answer:
+        """Return what is new. places: how far the page has read of each run, in this order."""
         with self.looking:
             num_left_out = self._look()
-        texts = [*known, *[""] * len(self.runs)]
         answer: Answer = {"session": self.session, "left_out": num_left_out}
-        answer["runs"] = [run.news(x) for run, x in zip([*self.runs.values()], texts, strict=False)]
-        if not any(known):
+        read = [*places, *[{}] * len(self.runs)]
+        pairs = zip([*self.runs.values()], read, strict=False)
+        answer["runs"] = [run.news(place) for run, place in pairs]
+        if not places:
             answer |= {"titles": {**RETURNS, **PANELS}, "colors": COLORS, "units": UNITS}
         return answer
 
@@ -86,12 +90,13 @@ class Handler(BaseHTTPRequestHandler):
         try:
             content, kind = self._find()
         except (OSError, LookupError, ValueError):
-            return self.send_error(404)
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+            self.send_error(404)
+        else:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
     def _find(self) -> tuple[bytes, str]:
         """Return what is asked for, and its type. Raises OSError, LookupError or ValueError if
@@ -99,11 +104,14 @@ class Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         asked = parse_qs(address.query)
         if address.path == "/news":
-            news = self.server.news(asked.get("known", [""])[0].split(","))
-            return json.dumps(news).encode(), "application/json"
+            places = parse_json(asked["places"][0])
+            if misfit(places, [PLACE]):
+                raise ValueError
+            return json.dumps(self.server.news(places)).encode(), "application/json"
         if address.path == "/video":
-            number, step = (int(asked[name][0]) for name in ("run", "step"))
-            return read_video([*self.server.runs.values()][number].folder, step), "video/mp4"
+            run = [*self.server.runs.values()][int(asked["run"][0])]
+            if path := newest_video(run.folder):
+                return read_bytes(path, MAX_VIDEO_BYTES), "video/mp4"
         path, kind = FILES[address.path]
         return path.read_bytes(), f"{kind}; charset=utf-8"
 

@@ -7,7 +7,7 @@ const SIZES = { large: [648, 310], small: [331, 144] };
 const runs = []; // in the server's order
 let about = null; // the first answer: titles, colors, units
 let unit = "step";
-let chosen = decodeURIComponent(location.hash.slice(1)).split(",").filter(Boolean);
+let chosen = (new URLSearchParams(location.hash.slice(1)).get("metrics") ?? "").split(",").filter(Boolean);
 
 const byId = (id) => document.getElementById(id);
 
@@ -29,7 +29,17 @@ function short(value) {
 function last(run, name) {
   const column = run.names.indexOf(name);
   const row = run.rows.findLast((row) => row[column] != null);
-  return row === undefined ? "-" : short(row[column]);
+  return row?.[column];
+}
+
+function number(value) {
+  if (value === undefined) return "-";
+  return Math.abs(value) < 1000 ? `${+value.toPrecision(4)}` : Math.round(value).toLocaleString("en");
+}
+
+function duration(seconds) {
+  const [hours, minutes, rest] = [seconds / 3600, (seconds / 60) % 60, seconds % 60].map(Math.floor);
+  return [hours, ...[minutes, rest].map((x) => `${x}`.padStart(2, "0"))].join(":");
 }
 
 // The curve of a metric: pairs [x, y].
@@ -63,15 +73,16 @@ function drawChart(name) {
   add(figure, "figcaption", title);
   const svg = add(figure, "svg", "", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   const [[left, right], [bottom, top]] = [0, 1].map((i) => limits(all.map((point) => point[i])));
-  const x = (value) => 44 + ((value - left) / (right - left)) * (width - 50);
+  const edge = size === "large" ? 56 : 44;
+  const x = (value) => edge + ((value - left) / (right - left)) * (width - edge - 6);
   const y = (value) => height - 22 - ((value - bottom) / (top - bottom)) * (height - 28);
   for (const value of ticks(left, right)) {
     add(svg, "path", "", { d: `M${x(value)} 6V${height - 22}`, class: "grid" });
     add(svg, "text", short(value), { x: x(value), y: height - 4, "text-anchor": "middle" });
   }
   for (const value of ticks(bottom, top)) {
-    add(svg, "path", "", { d: `M44 ${y(value)}H${width - 6}`, class: "grid" });
-    add(svg, "text", short(value), { x: 38, y: y(value) + 4, "text-anchor": "end" });
+    add(svg, "path", "", { d: `M${edge} ${y(value)}H${width - 6}`, class: "grid" });
+    add(svg, "text", short(value), { x: edge - 6, y: y(value) + 4, "text-anchor": "end" });
   }
   curves.forEach((curve, i) => {
     const places = curve.map((point) => `${x(point[0]).toFixed(1)} ${y(point[1]).toFixed(1)}`);
@@ -101,7 +112,7 @@ function offer() {
     add(label, "span", ` ${name}`);
     box.onchange = () => {
       chosen = names.filter((other) => (other === name ? box.checked : chosen.includes(other)));
-      history.replaceState(null, "", `#${encodeURIComponent(chosen.join(","))}`);
+      history.replaceState(null, "", `#metrics=${encodeURIComponent(chosen.join(","))}`);
       draw();
     };
   }
@@ -138,15 +149,15 @@ function open(news) {
 }
 
 async function show(run, index, news) {
-  run.known = news.known;
+  run.place = { table: news.table, offset: news.offset, size: news.size };
   run.more = news.more;
   if (news.names) [run.names, run.rows] = [news.names, []];
   run.rows.push(...(news.rows ?? []));
   while (run.rows.length > MAX_POINTS) run.rows = run.rows.filter((_, i, rows) => (rows.length - i) % 2);
-  const state = news.training ? "training" : "not training";
-  const facts = ["step", "episode_return_mean", "steps_per_second", "seconds"].map((name) => last(run, name));
-  const progress = `step ${facts[0]}, return ${facts[1]}, ${facts[2]} steps/s, ${facts[3]} s`;
-  run.facts.textContent = `${run.environment}, ${state}: ${run.rows.length ? progress : "no iteration has ended yet"}`;
+  const [steps, mean, speed] = ["step", "episode_return_mean", "steps_per_second"].map((name) => number(last(run, name)));
+  const progress = `step ${steps}, return ${mean}, ${speed} steps/s, ${duration(last(run, "seconds"))}`;
+  const state = `${run.environment}, ${news.training ? "training" : "not training"}`;
+  run.facts.textContent = `${state}: ${run.rows.length ? progress : "no iteration has ended yet"}`;
   if (news.rows || news.problem) run.warning.textContent = news.problem ?? "";
   if (news.events) {
     run.list.replaceChildren();
@@ -158,19 +169,20 @@ async function show(run, index, news) {
   }
   if (news.video != null && news.video !== run.shown) {
     run.shown = news.video;
-    const film = await fetch(`video?run=${index}&step=${news.video}`);
-    if (!film.ok) return;
+    const film = await fetch(`video?run=${index}`);
     URL.revokeObjectURL(run.film.firstChild?.src);
     run.film.replaceChildren();
-    const video = add(run.film, "video", "", { controls: "", loop: "", src: URL.createObjectURL(await film.blob()) });
-    add(run.film, "p", `After step ${news.video.toLocaleString("en")}`);
+    if (film.ok) add(run.film, "video", "", { controls: "", loop: "", src: URL.createObjectURL(await film.blob()) });
+    const step = news.video.toLocaleString("en");
+    add(run.film, "p", film.ok ? `After step ${step}` : `The video after step ${step} is too large, or gone.`);
   }
 }
 
 async function ask() {
   let pause = PERIOD;
   try {
-    const answer = await (await fetch(`news?known=${runs.map((run) => run.known).join(",")}`)).json();
+    const places = JSON.stringify(runs.map((run) => run.place));
+    const answer = await (await fetch(`news?places=${encodeURIComponent(places)}`)).json();
     if (!about) begin(answer);
     if (about.session !== answer.session) return location.reload(); // the command was started anew
     answer.runs.slice(runs.length).forEach(open);
