@@ -14,9 +14,8 @@ from ppo.system.files import MAX_NUMBER, open_regular, parse_json, read_json
 from ppo.system.output import shorten
 
 MAX_DEPTH = 3  # of runs in a folder: those of ppo tune are two below it
-MAX_ROWS = 2000  # in an answer: of more, evenly chosen ones
 MAX_EVENTS = 20  # the newest
-MAX_BYTES = 1 << 22  # of metrics.csv that an answer is about
+MAX_BYTES = 1 << 20  # of metrics.csv that an answer is about
 MAX_HEADER_BYTES = 1 << 16
 MAX_EVENT_BYTES = 1 << 18  # of events.jsonl, at its end
 VIDEO = re.compile(r"[0-9]{1,18}\.mp4")  # named by the step
@@ -93,9 +92,7 @@ def read_rows(path: Path, table: int, offset: int) -> Answer:
         content = file.read(MAX_BYTES)
     has_more = len(content) == MAX_BYTES
     end = content.rfind(b"\n") + 1 or (has_more and MAX_BYTES)  # no row is as long
-    lines = content[:end].split(b"\n")[:-1]
-    step = -(-len(lines) // MAX_ROWS) or 1
-    rows = [parse_row(names, line) for line in lines[::-step][::-1]]  # with the newest
+    rows = [parse_row(names, line) for line in content[:end].split(b"\n")[:-1]]
     if None in rows:
         answer["problem"] = f"{METRICS} has lines that are not rows of numbers: they are left out"
     return {**answer, "offset": offset + end, "rows": [*filter(None, rows)], "more": has_more}
@@ -127,9 +124,16 @@ def read_events(path: Path, size: int) -> Answer:
         with suppress(ValueError):
             event = parse_json(line)
             if isinstance(event, dict) and len(events) < MAX_EVENTS:
-                names = ("time", "kind", "message")
-                events.append({name: shorten(str(event.get(name, ""))) for name in names})
+                events.append(describe_event(event))
     return {"events": events, "size": new_size}
+
+
+def describe_event(event: Mapping[str, Any]) -> dict[str, str]:
+    """Return texts about an event: its message, or without one, its other details."""
+    texts = {name: event.get(name) or "" for name in ("time", "kind", "message")}
+    details = (f"{x}={y}" for x, y in event.items() if x not in texts and not isinstance(y, dict))
+    texts["message"] = texts["message"] or ", ".join(details)
+    return {name: shorten(str(text)) for name, text in texts.items()}
 
 
 def newest_video(folder: Path) -> Path | None:

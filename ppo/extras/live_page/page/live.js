@@ -1,7 +1,7 @@
 "use strict"; // Everything that a run's files say is shown as text: only textContent is set.
 
 const PERIOD = 2000; // milliseconds between questions for news
-const MAX_POINTS = 1000; // that are kept of a run: of more, every second one
+const MAX_POINTS = 1000; // that are kept of a run
 const MAX_METRICS = 300; // to choose from
 const SIZES = { large: [648, 310], small: [331, 144] };
 const runs = []; // in the server's order
@@ -40,6 +40,12 @@ function number(value) {
 function duration(seconds) {
   const [hours, minutes, rest] = [seconds / 3600, (seconds / 60) % 60, seconds % 60].map(Math.floor);
   return [hours, ...[minutes, rest].map((x) => `${x}`.padStart(2, "0"))].join(":");
+}
+
+// Of two rows the later one, with what only the other has, as the mean of a rare evaluation.
+function halve(rows) {
+  const merge = (row, before) => row.map((value, i) => value ?? before?.[i]);
+  return rows.flatMap((row, i) => ((rows.length - i) % 2 ? [merge(row, rows[i - 1])] : []));
 }
 
 // The curve of a metric: pairs [x, y].
@@ -152,8 +158,8 @@ async function show(run, index, news) {
   run.place = { table: news.table, offset: news.offset, size: news.size };
   run.more = news.more;
   if (news.names) [run.names, run.rows] = [news.names, []];
-  run.rows.push(...(news.rows ?? []));
-  while (run.rows.length > MAX_POINTS) run.rows = run.rows.filter((_, i, rows) => (rows.length - i) % 2);
+  run.rows = run.rows.concat(news.rows ?? []);
+  while (run.rows.length > MAX_POINTS) run.rows = halve(run.rows);
   const [steps, mean, speed] = ["step", "episode_return_mean", "steps_per_second"].map((name) => number(last(run, name)));
   const progress = `step ${steps}, return ${mean}, ${speed} steps/s, ${duration(last(run, "seconds"))}`;
   const state = `${run.environment}, ${news.training ? "training" : "not training"}`;
@@ -167,12 +173,13 @@ async function show(run, index, news) {
       add(line, "span", ` ${event.kind} ${event.message}`);
     }
   }
-  if (news.video != null && news.video !== run.shown) {
+  const isPlaying = run.film.firstChild?.paused === false; // by the user, who sees it to its end
+  if (news.video != null && news.video !== run.shown && !isPlaying) {
     run.shown = news.video;
     const film = await fetch(`video?run=${index}`);
     URL.revokeObjectURL(run.film.firstChild?.src);
     run.film.replaceChildren();
-    if (film.ok) add(run.film, "video", "", { controls: "", loop: "", src: URL.createObjectURL(await film.blob()) });
+    if (film.ok) add(run.film, "video", "", { controls: "", src: URL.createObjectURL(await film.blob()) });
     const step = news.video.toLocaleString("en");
     add(run.film, "p", film.ok ? `After step ${step}` : `The video after step ${step} is too large, or gone.`);
   }
