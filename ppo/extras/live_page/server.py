@@ -47,8 +47,8 @@ class PageServer(ThreadingHTTPServer):
     allow_reuse_port = False
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
-        self.folders = folders
-        self.runs: dict[str, WatchedRun] = {}  # by their real folders; none is ever removed
+        self.folders = [folder.resolve() for folder in folders]  # one may be named twice
+        self.runs: dict[Path, WatchedRun] = {}  # by folder; none is ever removed
         self.session = token_hex(4)
         self.looking = Lock()
         super().__init__(("127.0.0.1", port), Handler)
@@ -67,12 +67,11 @@ class PageServer(ThreadingHTTPServer):
 
     def _look(self) -> int:
         """Look for runs that are new; return how many are not shown."""
-        paths = (path for folder in self.folders for path in find_runs(folder))
-        found = {os.path.realpath(path): path for path in paths}
-        new = [path for path in found if path not in self.runs]
-        new.sort(key=lambda path: os.lstat(path).st_ctime_ns, reverse=True)
-        shown = {*new[: MAX_RUNS - len(self.runs)]}
-        self.runs |= {name: WatchedRun(path) for name, path in found.items() if name in shown}
+        paths = dict.fromkeys(path for folder in self.folders for path in find_runs(folder))
+        new = [path for path in paths if path not in self.runs]
+        newest = sorted(new, key=lambda path: os.lstat(path).st_ctime_ns, reverse=True)
+        shown = {*newest[: MAX_RUNS - len(self.runs)]}
+        self.runs |= {path: WatchedRun(path) for path in new if path in shown}
         return len(new) - len(shown)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

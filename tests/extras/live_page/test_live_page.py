@@ -97,11 +97,11 @@ def test_a_file_that_a_resumed_run_has_replaced_is_read_from_its_start(tmp_path:
     run = make_run(tmp_path / "run", *ROWS)
     with served(run) as page:
         before = news(page)
-        make_run(tmp_path / "new", *ROWS[:4], "5,500,9,77\n", *ROWS[5:])  # as long as before
+        make_run(tmp_path / "new", *ROWS[:4], "5,500,9.5,77\n", *ROWS[5:])  # as long as before
         (tmp_path / "new" / "metrics.csv").rename(run / "metrics.csv")
         (after,) = news(page, before)["runs"]
     assert after["names"] == HEADER.strip().split(",")
-    assert after["rows"][4] == [5, 500, 9, 77]
+    assert after["rows"][4] == [5, 500, 9.5, 77]
     assert len(after["rows"]) == 9
 
 
@@ -110,7 +110,8 @@ def test_seeds_are_shown_before_their_first_row_and_when_they_begin_later(tmp_pa
     make_run(tmp_path / "seeds" / "s10", *ROWS)
     make_run(tmp_path / "elsewhere")
     (tmp_path / "seeds" / "s3").symlink_to(tmp_path / "elsewhere")
-    with served(tmp_path / "seeds") as page:
+    (tmp_path / "same").symlink_to(tmp_path / "seeds")
+    with served(tmp_path / "seeds", tmp_path / "same", tmp_path / "seeds" / "s2") as page:
         before = news(page)
         assert [run["name"] for run in before["runs"]] == ["seeds/s2", "seeds/s10"]
         assert before["runs"][0].keys() & {"names", "rows", "problem"} == set()
