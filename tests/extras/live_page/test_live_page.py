@@ -372,9 +372,12 @@ def test_a_browser_shows_curves_video_and_events_and_no_html_of_a_run(
         tab.get_by_label("seconds", exact=True).last.check()
         assert "4" in tab.locator("figure").first.locator("text").all_text_contents()
         with (run / "metrics.csv").open("a") as file:
-            file.write("10,1000,5,1234,7,0.1\n")
+            file.write("a line that is damaged\n10,1000,5,1234,7,0.1\n")
         (other / "metrics.csv").write_text(HEADER + ROWS[0])
         tab.get_by_text("return 1,234").wait_for()
+        with tab.expect_response("**/news*"):  # the next one
+            pass
+        assert "not rows of numbers: they are left out" in tab.locator("#runs").inner_text()
         assert tab.locator("figure").first.locator(".curve").count() == 2
         curve = tab.locator("figure").first.locator(".curve").first.get_attribute("d")
         assert len(re.findall("[ML]", curve)) == 10

@@ -164,7 +164,7 @@ async function show(run, index, news) {
   const progress = `step ${steps}, return ${mean}, ${speed} steps/s, ${duration(last(run, "seconds"))}`;
   const state = `${run.environment}, ${news.training ? "training" : "not training"}`;
   run.facts.textContent = `${state}: ${run.rows.length ? progress : "no iteration has ended yet"}`;
-  if (news.rows || news.problem) run.warning.textContent = news.problem ?? "";
+  if (news.names || news.problem) run.warning.textContent = news.problem ?? "";
   if (news.events) {
     run.list.replaceChildren();
     for (const event of news.events) {
