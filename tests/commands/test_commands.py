@@ -10,7 +10,7 @@ WRONG = {
     "evaluat RUN": "unknown command evaluat; did you mean evaluate?",
     "fly": (
         "unknown command fly; give one of train, evaluate, set, check, tune, runs, plot, report, "
-        "export, or flags only"
+        "export, watch, or flags only"
     ),
     "evaluate": "the following arguments are required: RUN",
     "evaluate RUN nowhere": "nowhere: there is no such run or checkpoint; ",
