@@ -60,7 +60,9 @@ class DrawLevels(Wrapper):
         for other weights than LevelReplay has."""
         weights = attributes.pop(WEIGHTS, [1] * len(self.values))
         is_list = isinstance(weights, list) and len(weights) == len(self.values)
-        if not (is_list and all(type(x) is int and 0 <= x < 2**31 for x in weights) and any(weights)):
+        if not (
+            is_list and all(type(x) is int and 0 <= x < 2**31 for x in weights) and any(weights)
+        ):
             raise EnvironmentUnavailable(f"{WEIGHTS} are no weights of --levels={self.flag}")
         if self.is_training:
             self.totals = np.cumsum(weights)

@@ -17,10 +17,9 @@ class LevelFlags(Flags):
 
     levels: str | None = fixed_flag(
         None,
-        "Levels of the environment, of which each episode of training is on one: the attribute that "
-        "is set before its reset, as Run.set_env does, and its values, such as level:0-49 or "
-        "terrain:flat,rough,stairs; with seed:0-199 they are the seeds of resets. None: there are "
-        "no levels.",
+        "Levels, of which each episode of training is on one: an attribute of the environment, which "
+        "is set as by Run.set_env before the reset, and its values, such as level:0-49 or "
+        "terrain:flat,rough,stairs; with seed:0-199 they are seeds of resets; none: no levels.",
         pattern=r"[A-Za-z]\w*:[^,]+(,[^,]+)*",
         form="name:0-49 or name:a,b,c",
         environment=True,
@@ -31,7 +30,9 @@ class LevelFlags(Flags):
         "values), or of returns with a large standard deviation; uniform: all alike.",
     )
     level_temperature: Positive = flag(
-        0.1, "Temperature of the draw by the ranks of scores; a large one: all levels alike."
+        1.0,
+        "Temperature of the draw by the ranks of scores, beta: a level has the weight "
+        "rank^(-1 / temperature). A small one: nearly all episodes of a rollout are on one level.",
     )
     level_staleness: Fraction = flag(
         0.1, "Share of the draws that prefer levels which have not been played for long."

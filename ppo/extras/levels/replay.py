@@ -1,7 +1,5 @@
 """Prioritized level replay (Jiang et al. 2021, https://arxiv.org/abs/2010.03934)."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from numpy import ndarray
@@ -16,6 +14,7 @@ from ppo.parts import Part
 from ppo.system.state_dict import State
 
 NAME = "levels"  # of the part
+TABLES = ("scores", "means", "episodes", "played")  # of its state
 RATE = 0.1  # of the moving averages of returns, in which an episode counts
 UNITS = 1_000_000  # of which weights are integers: drawing is exact on any machine
 
@@ -61,13 +60,15 @@ class LevelReplay(Part):
     last rollout that had steps of a level, the mean of their absolute advantages (for the mean of
     an episode, equation 2 of the paper); or the standard deviation of its returns, by moving
     averages, which is large where a level is won in one episode and lost in the next: for returns
-    of 0 and 1 its square is learnability (Rutherford et al. 2024, "No Regrets"). means (L,): of
-    returns; played (L,): the iteration in which a level was played last, 0 for never."""
+    of 0 and 1 its square is learnability (Rutherford et al. 2024, "No Regrets"). means,
+    episodes (L,): of these returns, and how many there were; played (L,): the iteration in which a
+    level was played last, 0 for never."""
 
     def __init__(self, parts: Components, num_levels: int) -> None:
         self.parts = parts
         self.scores = np.zeros(num_levels)
         self.means = np.zeros(num_levels)
+        self.episodes = np.zeros(num_levels, np.int64)
         self.played = np.zeros(num_levels, np.int64)
         self.metrics: Metrics = {}
 
@@ -101,11 +102,11 @@ class LevelReplay(Part):
 
     def _add_return(self, level: int, episode_return: float) -> None:
         """Add an episode to the moving averages of a level's returns, and of their variance."""
-        if not self.played[level]:
-            self.means[level] = episode_return
+        self.episodes[level] += 1
+        rate = max(1 / self.episodes[level], RATE)  # all alike, as long as they are few
         difference = episode_return - self.means[level]
-        self.means[level] += RATE * difference
-        variance = (1 - RATE) * (self.scores[level] ** 2 + RATE * difference**2)
+        self.means[level] += rate * difference
+        variance = (1 - rate) * (self.scores[level] ** 2 + rate * difference**2)
         self.scores[level] = np.sqrt(variance)
 
     def weights(self, flags: LevelFlags) -> list[int]:
@@ -122,17 +123,14 @@ class LevelReplay(Part):
         return np.rint(UNITS * probabilities).astype(int).tolist()
 
     def state_dict(self) -> State:
-        return {
-            name: torch.from_numpy(vars(self)[name].copy()) for name in ("scores", "means", "played")
-        }
+        return {name: torch.from_numpy(vars(self)[name].copy()) for name in TABLES}
 
     def load_state_dict(self, state: State) -> None:
         """Load a state dict. Raises CheckpointError for numbers that no run has."""
-        arrays = {name: value.numpy().copy() for name, value in state.items()}
-        if not all(np.isfinite(x).all() for x in arrays.values()) or any(
-            (arrays[name] < 0).any() for name in ("scores", "played") if name in arrays
-        ):
-            raise CheckpointError("its scores of levels are not finite, or negative: give another")
+        arrays = {name: state[name].numpy().copy() for name in TABLES if state}
+        for name, table in arrays.items():
+            if not np.isfinite(table).all() or (name != "means" and (table < 0).any()):
+                raise CheckpointError(f"levels.{name} has a number that no run has: give another")
         vars(self).update(arrays)
 
 
