@@ -17,8 +17,8 @@ class LevelFlags(Flags):
 
     levels: str | None = fixed_flag(
         None,
-        "Levels, of which each episode of training is on one: an attribute of the environment, which "
-        "is set as by Run.set_env before the reset, and its values, such as level:0-49 or "
+        "Levels, of which each episode of training is on one: an attribute of the environment, set "
+        "as by Run.set_env before the reset, and its values, such as level:0-49 or "
         "terrain:flat,rough,stairs; with seed:0-199 they are seeds of resets; none: no levels.",
         pattern=r"[A-Za-z]\w*:[^,]+(,[^,]+)*",
         form="name:0-49 or name:a,b,c",

@@ -56,13 +56,13 @@ def replay_probabilities(
 class LevelReplay(Part):
     """Score the levels that were played in each rollout, and weight all of them for the next one.
 
-    Levels that were never played come first, all alike; then they are replayed. scores (L,): of the
-    last rollout that had steps of a level, the mean of their absolute advantages (for the mean of
-    an episode, equation 2 of the paper); or the standard deviation of its returns, by moving
-    averages, which is large where a level is won in one episode and lost in the next: for returns
-    of 0 and 1 its square is learnability (Rutherford et al. 2024, "No Regrets"). means,
-    episodes (L,): of these returns, and how many there were; played (L,): the iteration in which a
-    level was played last, 0 for never."""
+    Levels that were never played come first, all alike; then they are replayed.
+
+    scores (L,): of the last rollout that had steps of a level, the mean of their absolute
+    advantages, as the paper has it of an episode; or the standard deviation of a level's returns,
+    by moving averages. For returns of 0 and 1 its square is learnability, p (1 - p) where a share p
+    is won (Rutherford et al. 2024, "No Regrets"). means, episodes (L,): of these returns, and how
+    many there were; played (L,): the iteration in which a level was played last, 0 for never."""
 
     def __init__(self, parts: Components, num_levels: int) -> None:
         self.parts = parts
@@ -90,7 +90,8 @@ class LevelReplay(Part):
             for level, episode_return in (x for each in gathered for x in each[2]):
                 self._add_return(level, episode_return)
         else:
-            self.scores = np.where(counts, sums / np.maximum(counts, 1), self.scores)
+            is_new = (counts > 0) & np.isfinite(sums)
+            self.scores[is_new] = sums[is_new] / counts[is_new]
         self.played[counts > 0] = self.parts.iteration
         self.parts.env_attributes[WEIGHTS] = self.weights(flags)
         is_seen = self.played > 0
