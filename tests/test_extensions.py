@@ -135,7 +135,7 @@ def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path) -> None:
+def test_an_extension_adds_a_network_and_heads(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
     flags = [flag for flag in FLAGS.split() if flag != "CartPole-v1"]
     own = ("--model=tiny", "--note=narrow", "--learning_rate=1e-9")
@@ -145,6 +145,9 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     assert saved["model.policy_head.log_std"].tolist() == pytest.approx([-1.5])
     assert saved["model.policy_head.mean.weight"].shape == (1, 8)
     assert saved["model.policy_head.factor"].tolist() == pytest.approx([1])
+    code = "import ppo; print(ppo.load_policy('run').values([[9, 9, 9], [0, 0, 0]]).min() > 0)"
+    done = python(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 @pytest.mark.slow

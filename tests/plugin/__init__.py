@@ -21,6 +21,7 @@ EXTENSION = Extension(
     standardized="plugin.run:standardized",
     resolve="plugin.run:resolve",
     head="plugin.run:make_head",
+    value_head="plugin.run:make_value_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
     makers={"plugin/": "plugin.bare:make_walk"},

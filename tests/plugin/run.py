@@ -94,6 +94,17 @@ def make_head(num_features: int, space: Any, config: Any) -> Any:
     return Narrow(num_features, space.shape[0], config) if is_wanted else None
 
 
+class Positive(torch.nn.Linear):
+    """Has values above 0."""
+
+    def forward(self, features: Any) -> Any:
+        return super().forward(features).exp()
+
+
+def make_value_head(num_features: int, config: Any) -> Any:
+    return Positive(num_features, 1) if config.note == "narrow" else None
+
+
 def width(config: Any) -> int:
     return 1 if config.note else 0
 

@@ -47,6 +47,8 @@ class Layout(NamedTuple):
 
 def layout_of(model: Any) -> Layout | None:
     """Return the layout of a torch model; None if this module does not support all its parts."""
+    from torch.nn import Linear
+
     from ppo.models.actor_critic import FeedForward
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
@@ -56,6 +58,8 @@ def layout_of(model: Any) -> Layout | None:
         return None
     trunk = model.policy_trunk.encoder if cell else model.policy_trunk
     if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
+        return None
+    if type(model.value_head) is not Linear:
         return None
     head = model.policy_head
     if type(head) is CategoricalHead and not head.is_padded:
