@@ -73,7 +73,10 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     rows = metrics(tmp_path / "run")
     assert [row["note/length"] for row in rows] == ["5", "5"]
     assert [row["note/steps"] for row in rows] == ["16", "32"]
-    assert all(float(row["pull"]) > 0 for row in rows)
+    (found, *_) = [{name: float(row[name]) for name in row if row[name]} for row in rows]
+    assert found["pull"] > 0
+    loss = found["policy_loss"] + 0.5 / 2**2 * found["value_loss"] - 0.01 * found["entropy"]
+    assert found["loss"] == pytest.approx(loss + 0.5 * found["pull"], rel=1e-4)
     assert (tmp_path / "run" / "lines.txt").read_text() == "1 True\n2 True\n"
     last = tmp_path / "run" / "checkpoints" / "last.safetensors"
     assert load(last)["pull.num_updates"] == 2

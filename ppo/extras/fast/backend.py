@@ -70,7 +70,7 @@ class NumpyBackend:
             value_metrics = value_part()
         policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
-        loss = policy_loss + self.learner.config.value_coef * value_loss
+        loss = policy_loss + self.learner.value_coef * value_loss
         loss -= self.learner.entropy_coef * metrics["entropy"]
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**means, **metrics, **value_metrics}
@@ -126,7 +126,7 @@ class NumpyBackend:
         head = self.mlp.value_head
         values = self.mlp.values(features)
         gradient, metrics = value_loss(values, batch, self.learner.clip_value_coef)
-        grad_outputs = self.learner.config.value_coef * gradient[:, None]
+        grad_outputs = self.learner.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 
