@@ -45,7 +45,9 @@ class NumpyBackend:
 
     def __init__(self, learner: Learner, layout: Layout) -> None:
         self.learner = learner
-        self.mlp = NumpyMLP(layout, learner.weights.numpy(), learner.gradients.numpy())
+        vectors = learner.weights.numpy(), learner.gradients.numpy()
+        scale = getattr(learner.model.value_head, "numpy_scale", None)
+        self.mlp = NumpyMLP(layout, *vectors, scale and scale())
         self.value_thread = ThreadPoolExecutor(1)
 
     def table(self, array: ndarray) -> ndarray:
@@ -127,6 +129,8 @@ class NumpyBackend:
         values = self.mlp.values(features)
         gradient, metrics = value_loss(values, batch, self.learner.clip_value_coef)
         grad_outputs = self.learner.value_coef * gradient[:, None]
+        if self.mlp.value_scale:
+            grad_outputs *= self.mlp.value_scale[1]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 
