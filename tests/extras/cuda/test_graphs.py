@@ -120,3 +120,8 @@ def test_an_objective_of_the_users_own_is_not_captured() -> None:
     learner = make_learner(parts.model, parts.config, own=Bolder)
     learner.choose_backend()
     assert type(learner.backend) is TorchBackend
+
+
+def test_a_network_with_another_value_head_is_not_captured() -> None:
+    parts = make_components("Counting-v0", value_norm="popart")
+    assert not can_capture(parts.model, parts.config, "cuda")
