@@ -9,6 +9,7 @@ from gymnasium import Space
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from ppo.extensions import functions_of
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
 
 if TYPE_CHECKING:
@@ -23,12 +24,13 @@ class ActorCritic(nn.Module):
 
     A subclass is called with (observation_space, action_space, config), sets policy_head to
     ppo.models.distributions.policy_head(F, action_space, config), or to TorchHead of that module
-    for one of torch's distributions, such as Beta, and defines forward. Parameters and buffers,
-    which must be finite, are sent to workers (as float32) and saved in checkpoints, except for
-    buffers registered with persistent=False. Models act and evaluate rollouts in eval mode; only
-    gradient steps are in training mode. The only memory between steps are states: forward of a
-    model with a state_size takes them after the observations, and returns distributions and values
-    (T * b,) of sequences of T steps of b environments:
+    for one of torch's distributions, such as Beta, and defines forward, whose values may be those
+    of value_head(F, config). Parameters and buffers, which must be finite, are sent to workers (as
+    float32) and saved in checkpoints, except for buffers registered with persistent=False. Models
+    act and evaluate rollouts in eval mode; only gradient steps are in training mode. The only
+    memory between steps are states: forward of a model with a state_size takes them after the
+    observations, and returns distributions and values (T * b,) of sequences of T steps of b
+    environments:
 
     observations: (T * b, *observation), time-major; states: (b, S), before the first step; starts:
     (T * b,) bool, whether an observation is the first of an episode; None if T is 1; rows: (T * b,)
@@ -107,7 +109,7 @@ class FeedForward(ActorCritic):
         else:
             self.value_trunk = make_trunk("value")
         self.policy_head = policy_head(num_features, action_space, config)
-        self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
+        self.value_head = value_head(self.value_trunk.num_features, config)
 
     def forward(self, observations: Tensor) -> Outputs:
         features = self.policy_trunk(observations)
@@ -123,6 +125,13 @@ class FeedForward(ActorCritic):
         # forward directly: calling a module costs as much as the arithmetic of a small layer
         features = self.policy_trunk.forward(observations)
         return self.policy_head.forward(features), features, None
+
+
+def value_head(num_features: int, config: "Config") -> nn.Linear:
+    """Make the layer from features (..., F) to values (..., 1), by default an orthogonal one."""
+    made = (make(num_features, config) for make in functions_of("value_head"))
+    head = next(filter(None, made), None)
+    return head or orthogonal(nn.Linear(num_features, 1), gain=1.0)
 
 
 def check_model(model: ActorCritic, observation_space: Box) -> None:

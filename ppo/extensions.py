@@ -133,6 +133,9 @@ class Extension(NamedTuple):
     # From a number of features, an action space and a Config: a ppo.models.distributions.PolicyHead
     # for continuous actions, or None.
     head: str = ""
+    # From a number of features and a Config: a torch.nn.Linear from features (..., F) to values
+    # (..., 1), or None.
+    value_head: str = ""
     # From ppo.components.Components, whose model and learner are made: more parts of learning, each
     # a ppo.parts.Part, by name. They may add terms to the learner's loss.
     parts: str = ""

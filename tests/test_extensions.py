@@ -73,7 +73,10 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     rows = metrics(tmp_path / "run")
     assert [row["note/length"] for row in rows] == ["5", "5"]
     assert [row["note/steps"] for row in rows] == ["16", "32"]
-    assert all(float(row["pull"]) > 0 for row in rows)
+    (found, *_) = [{name: float(row[name]) for name in row if row[name]} for row in rows]
+    assert found["pull"] > 0
+    loss = found["policy_loss"] + 0.5 / 2**2 * found["value_loss"] - 0.01 * found["entropy"]
+    assert found["loss"] == pytest.approx(loss + 0.5 * found["pull"], rel=1e-4)
     assert (tmp_path / "run" / "lines.txt").read_text() == "1 True\n2 True\n"
     last = tmp_path / "run" / "checkpoints" / "last.safetensors"
     assert load(last)["pull.num_updates"] == 2
@@ -135,7 +138,7 @@ def test_an_extension_inspects_what_environments_return(ppo: Run, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path) -> None:
+def test_an_extension_adds_a_network_and_heads(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site")
     flags = [flag for flag in FLAGS.split() if flag != "CartPole-v1"]
     own = ("--model=tiny", "--note=narrow", "--learning_rate=1e-9")
@@ -147,6 +150,9 @@ def test_an_extension_adds_a_network_and_a_policy_head(ppo: Run, tmp_path: Path)
     assert saved["model.policy_head.factor"].tolist() == pytest.approx([1])
     assert saved["model.value_trunk.norm.weight"].shape == (8,)
     assert "model.policy_trunk.norm.weight" not in saved
+    code = "import ppo; print(ppo.load_policy('run').values([[9, 9, 9], [0, 0, 0]]).min() > 0)"
+    done = python(code, tmp_path)
+    assert (done.stdout, done.stderr) == ("True\n", "")
 
 
 @pytest.mark.slow

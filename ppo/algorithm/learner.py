@@ -49,8 +49,10 @@ class Learner:
     state_dict() and load_state_dict() to keep more state.
 
     What extensions may set: terms, which are added to the loss; replaces_policy_loss, whether they
-    take the place of all of it but the loss of values; held, a mask (P,) of weights that stand
-    still, None for none; backend, what computes all this.
+    take the place of all of it but the loss of values; value_scale, the unit of errors of values
+    from the next update on: the loss of values is divided by its square, and clip_value_coef is in
+    it; held, a mask (P,) of weights that stand still, None for none; backend, what computes all
+    this.
     """
 
     def __init__(self, model: ActorCritic, config: Config, peers: Peers | None = None) -> None:
@@ -62,6 +64,7 @@ class Learner:
         self.held: Tensor | None = None
         self.terms: list[LossTerm] = []
         self.replaces_policy_loss = False
+        self.value_scale = 1.0
         self.trains_buffers = True  # whether buffers such as BatchNorm's are updated
         self.remaining = 1.0  # share of the run that is left at this update
         self.learning_rate: float = scheduled(config.learning_rate, 1.0)
@@ -214,7 +217,7 @@ class Learner:
             values, minibatch["values"], minibatch["returns"], clip_coef=self.clip_value_coef
         )
         entropy = distribution.entropy().mean()
-        loss = policy_loss + self.config.value_coef * value_loss - self.entropy_coef * entropy
+        loss = policy_loss + self.value_coef * value_loss - self.entropy_coef * entropy
         with torch.no_grad():
             metrics = {
                 "policy_loss": policy_loss.detach(),
@@ -233,7 +236,7 @@ class Learner:
         distribution, values = self.forward(minibatch)
         loss, metrics = self.loss(minibatch, distribution, values)
         if self.replaces_policy_loss:
-            loss = self.config.value_coef * losses.value_loss(
+            loss = self.value_coef * losses.value_loss(
                 values, minibatch["values"], minibatch["returns"], clip_coef=self.clip_value_coef
             )
         for term in self.terms:
@@ -369,7 +372,9 @@ class Learner:
         self.clip_coef = scheduled(config.clip_coef, remaining)
         value_clip = config.clip_value_coef
         follows = value_clip == "auto"
-        self.clip_value_coef = self.clip_coef if follows else scheduled(value_clip, remaining)
+        value_clip = self.clip_coef if follows else scheduled(value_clip, remaining)
+        self.clip_value_coef = value_clip and value_clip * self.value_scale
+        self.value_coef = config.value_coef / self.value_scale**2
         self.entropy_coef = scheduled(config.entropy_coef, remaining)
         self.is_adaptive = str(config.learning_rate).startswith("adaptive:")
         if not self.is_adaptive:

@@ -3,6 +3,7 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ppo import Config, Learner, load_policy, train
+from ppo.algorithm import losses
 from ppo.envs.seeding import Stream, integer_seed
 from tests.running import CARTPOLE, TINY, learn, make_components, metrics, worker_of
 
@@ -266,3 +268,24 @@ def test_the_loss_is_linear_in_its_weights(name: str, factor: float) -> None:
         totals.append(float(metrics["loss"]))
     expected = sign * (factor - 1) * coefficient * float(metrics[term])
     assert totals[1] - totals[0] == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("clip_value_coef", [None, 0.1])
+@pytest.mark.parametrize("replaces", [False, True])
+def test_the_loss_of_values_is_that_of_values_in_their_unit(
+    clip_value_coef: float | None, replaces: bool
+) -> None:
+    """1/2 E[max((V - R)^2, (V_old + clip(V - V_old, -e, e) - R)^2)] of V / 5, V_old / 5, R / 5."""
+    learner = plain_learner(clip_value_coef=clip_value_coef, value_coef=0.7, entropy_coef=0.0)
+    learner.replaces_policy_loss = replaces
+    learner.value_scale = 5.0
+    learner.set_coefficients()
+    values, old_values, returns = torch.randn(3, 64, generator=torch.Generator().manual_seed(0))
+    zeros = torch.zeros(64)
+    batch = {"values": old_values, "returns": returns, "log_probs": zeros, "advantages": zeros}
+    distribution = SimpleNamespace(log_prob=lambda actions: zeros, entropy=lambda: zeros)
+    learner.forward = lambda minibatch: (distribution, values)  # type: ignore[method-assign]
+    loss, _ = learner.objective({**batch, "actions": zeros})
+    tables = (table / 5 for table in (values, old_values, returns))
+    expected = 0.7 * losses.value_loss(*tables, clip_coef=clip_value_coef)
+    torch.testing.assert_close(loss, expected)

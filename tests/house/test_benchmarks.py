@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks import all as all_benchmarks
-from benchmarks import commits, harness, latency, learning, solve, throughput
+from benchmarks import commits, harness, latency, learning, solve, throughput, value_norm
 from benchmarks.parts import limits, zoo
 from benchmarks.parts.workloads import WORKLOADS, run_ours, sb3_envs
 from ppo.config.config import Config
@@ -199,6 +199,23 @@ def test_a_learning_run_can_be_checked_bit_for_bit(
     assert not learning.is_unchanged("tiny", elsewhere)
     learning.write_page({"tiny": {**harness.describe(), "runs": [run]}})
     assert is_table((results / "learning/README.md").read_text())
+
+
+def test_runs_with_rewards_in_another_unit_are_shown_in_the_environments_own(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiny = "--preset=none --num_envs=4 --num_steps=64 --num_minibatches=1 --hidden_size=8"
+    env = f"--env_name=CartPole-v1 {tiny} {value_norm.WRAPPER.format(100)}"
+    monkeypatch.setattr(value_norm, "TASKS", {"tiny": (env, 100.0)})
+    monkeypatch.setattr(value_norm, "FOLDER", results / "runs")
+    command = ["value_norm", "--ways=raw-popart", "--seeds=1", "--steps=2048", "--episodes=2"]
+    monkeypatch.setattr(sys, "argv", command)
+    value_norm.main()
+    ((run,),) = (x["runs"] for x in harness.read_json(value_norm.RESULTS).values())
+    assert run["steps"] == 2048
+    assert 8 < run["last_100"] < 100
+    assert 8 < run["evaluation"] < 501
+    assert is_table((results / "value_norm/README.md").read_text())
 
 
 def test_a_commit_is_dirty_with_a_new_file_too_but_not_with_results(

@@ -22,6 +22,7 @@ EXTENSION = Extension(
     resolve="plugin.run:resolve",
     trunk="plugin.run:around_trunk",
     head="plugin.run:make_head",
+    value_head="plugin.run:make_value_head",
     columns={"counts": Column(flag="note", width="plugin.run:width", reader="plugin.run:reader")},
     forms={"bare": BARE},
     makers={"plugin/": "plugin.bare:make_walk"},

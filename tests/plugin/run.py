@@ -113,6 +113,17 @@ def make_head(num_features: int, space: Any, config: Any) -> Any:
     return Narrow(num_features, space.shape[0], config) if is_wanted else None
 
 
+class Positive(torch.nn.Linear):
+    """Has values above 0."""
+
+    def forward(self, features: Any) -> Any:
+        return super().forward(features).exp()
+
+
+def make_value_head(num_features: int, config: Any) -> Any:
+    return Positive(num_features, 1) if config.note == "narrow" else None
+
+
 def width(config: Any) -> int:
     return 1 if config.note else 0
 
@@ -179,7 +190,7 @@ def make_parts(parts: Any) -> dict[str, Part]:
     if not NoteFlags.of(parts.config).pull:
         return {}
     parts.learner.terms.append(pull)
-    return {"pull": Pull()}
+    return {"pull": Pull(parts.learner)}
 
 
 def pull(learner: Any, minibatch: Any, distribution: Any, values: Any) -> Any:
@@ -190,9 +201,10 @@ def pull(learner: Any, minibatch: Any, distribution: Any, values: Any) -> Any:
 
 
 class Pull(Part):
-    """Add a table to the batch, and count the updates."""
+    """Add a table to the batch, take values in units of 2, and count the updates."""
 
-    def __init__(self) -> None:
+    def __init__(self, learner: Any) -> None:
+        self.learner = learner
         self.num_updates = 0
 
     def on_rollout(self, rollout: Any) -> None:
@@ -209,7 +221,9 @@ class Pull(Part):
     @contextmanager
     def on_update(self, batch: Any, iteration: int) -> Iterator[None]:
         assert batch["ones"].sum() == len(batch["values"])
+        self.learner.value_scale = 2.0
         yield
+        assert self.learner.clip_value_coef == 2 * self.learner.clip_coef
         self.num_updates += 1
 
     def state_dict(self) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from ppo.algorithm.learner import Learner
 from ppo.algorithm.rollout import Batch, Metrics
 from ppo.extras.cuda.graphs import Captured, can_capture, capture
 
-COEFFICIENTS = ("clip_coef", "clip_value_coef", "entropy_coef")  # which may change in each update
+# Which may change in each update.
+COEFFICIENTS = ("clip_coef", "clip_value_coef", "value_coef", "entropy_coef")
 OBJECTIVE = ("loss", "objective", "forward")  # methods that a learner of the user's may override
 
 
@@ -61,8 +62,7 @@ class GraphBackend(TorchBackend):
         given = {name: getattr(self.learner, name) for name in self.coefficients}
         for name, coefficient in self.coefficients.items():
             coefficient.fill_(given[name])
-        shapes = tuple((name, tensor.shape) for name, tensor in minibatch.items())
-        key = (shapes, self.learner.config.value_coef)
+        key = tuple((name, tensor.shape) for name, tensor in minibatch.items())
         if key not in self.steps:
             self.steps[key] = self._capture_step(minibatch)
         inputs, names, (graph, metrics) = self.steps[key]

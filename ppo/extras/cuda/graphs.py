@@ -50,4 +50,5 @@ def can_capture(model: nn.Module, config: Config, device: str) -> bool:
 
     known = {VectorTrunk, ImageTrunk, PartsTrunk, CategoricalHead, GaussianHead, ProductHead}
     parts = {type(part) for part in model.modules() if isinstance(part, (Trunk, PolicyHead))}
-    return type(model) is FeedForward and parts <= known and not config.squash_actions
+    is_plain = type(model) is FeedForward and type(model.value_head) is nn.Linear
+    return is_plain and parts <= known and not config.squash_actions

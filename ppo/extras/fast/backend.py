@@ -45,7 +45,9 @@ class NumpyBackend:
 
     def __init__(self, learner: Learner, layout: Layout) -> None:
         self.learner = learner
-        self.mlp = NumpyMLP(layout, learner.weights.numpy(), learner.gradients.numpy())
+        vectors = learner.weights.numpy(), learner.gradients.numpy()
+        scale = getattr(learner.model.value_head, "numpy_scale", None)
+        self.mlp = NumpyMLP(layout, *vectors, scale and scale())
         self.value_thread = ThreadPoolExecutor(1)
 
     def table(self, array: ndarray) -> ndarray:
@@ -70,7 +72,7 @@ class NumpyBackend:
             value_metrics = value_part()
         policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
-        loss = policy_loss + self.learner.config.value_coef * value_loss
+        loss = policy_loss + self.learner.value_coef * value_loss
         loss -= self.learner.entropy_coef * metrics["entropy"]
         means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
         return {**means, **metrics, **value_metrics}
@@ -126,7 +128,9 @@ class NumpyBackend:
         head = self.mlp.value_head
         values = self.mlp.values(features)
         gradient, metrics = value_loss(values, batch, self.learner.clip_value_coef)
-        grad_outputs = self.learner.config.value_coef * gradient[:, None]
+        grad_outputs = self.learner.value_coef * gradient[:, None]
+        if self.mlp.value_scale:
+            grad_outputs *= self.mlp.value_scale[1]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 

@@ -51,6 +51,8 @@ class Layout(NamedTuple):
 
 def layout_of(model: Any) -> Layout | None:
     """Return the layout of a torch model; None if this module does not support all its parts."""
+    from torch.nn import Linear
+
     from ppo.models.actor_critic import FeedForward
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
@@ -68,6 +70,9 @@ def layout_of(model: Any) -> Layout | None:
         if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
             return None
         activation = trunk.activation
+    values = model.value_head
+    if type(values) is not Linear and not hasattr(values, "numpy_scale"):
+        return None
     head = model.policy_head
     if type(head) is CategoricalHead and not head.is_padded:
         num_choices = head.shape[1]
@@ -214,10 +219,20 @@ class NumpyDiagonalGaussian:
 
 
 class NumpyMLP:
-    """The model of a layout, on views of its weights (P,) and of their gradients (P,)."""
+    """The model of a layout, on views of its weights (P,) and of their gradients (P,).
 
-    def __init__(self, layout: Layout, weights: ndarray, gradients: ndarray) -> None:
+    value_scale: mean and deviation () of values, numpy_scale() of a value head whose outputs are
+    scaled by them; None for one whose outputs are the values."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        weights: ndarray,
+        gradients: ndarray,
+        value_scale: tuple[ndarray, ndarray] | None = None,
+    ) -> None:
         self.num_choices = layout.num_choices
+        self.value_scale = value_scale
         self.gradients = gradients
         arrays: dict[str, list[ndarray]] = defaultdict(list)  # each beside its gradient, by module
         first = 0
@@ -260,7 +275,11 @@ class NumpyMLP:
 
     def values(self, features: ndarray) -> ndarray:
         """Return values (B,), from features (B, F)."""
-        return self.value_head(features)[:, 0]
+        outputs = self.value_head(features)[:, 0]
+        if self.value_scale:
+            mean, std = self.value_scale
+            outputs = outputs * std + mean
+        return outputs
 
 
 class NumpyActor:

@@ -103,7 +103,7 @@ class Doctor(Callback):
         if largest > LARGE_VALUE and run.config.normalize_observations is not True:
             fix = "give --normalize_observations=True"
             yield "observations", f"observations are as large as {largest:.2g}: {fix}"
-        deviation = run.batch["returns"].std().item()
+        deviation = run.batch["returns"].std().item() / run.parts.learner.value_scale
         if deviation > LARGE_VALUE:
             fix = "give --normalize_rewards=True, or scale rewards in the environment"
             yield "returns", f"returns have a standard deviation of {deviation:.2g}, not 1: {fix}"

@@ -98,6 +98,7 @@ def test_a_value_coefficient_that_changes_in_a_run_is_followed() -> None:
             batch = parts.make_batch(parts.finish_collect(1, pool.collect(1)))
         for coefficient in (0.5, 2.0):
             parts.change_settings({"value_coef": coefficient})
+            parts.learner.set_coefficients()
             minibatch = next(parts.learner._minibatches(batch, 1))
             parts.learner.backend.compute_gradients(minibatch)
             gradients.append(parts.learner.gradients.cpu().clone())
@@ -119,3 +120,8 @@ def test_an_objective_of_the_users_own_is_not_captured() -> None:
     learner = make_learner(parts.model, parts.config, own=Bolder)
     learner.choose_backend()
     assert type(learner.backend) is TorchBackend
+
+
+def test_a_network_with_another_value_head_is_not_captured() -> None:
+    parts = make_components("Counting-v0", value_norm="popart")
+    assert not can_capture(parts.model, parts.config, "cuda")

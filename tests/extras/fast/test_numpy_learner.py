@@ -78,6 +78,17 @@ def test_the_gradient_is_that_of_autograd(action_space, share_trunk) -> None:
         assert_same_gradient(model, make_batch(model))
 
 
+@EACH_TRUNK
+@EACH_SPACE
+def test_the_gradient_is_that_of_autograd_for_values_that_are_scaled(
+    action_space, share_trunk
+) -> None:
+    model = make_model(action_space, share_trunk=share_trunk, value_norm="popart")
+    model.value_head.mean.fill_(-0.5)
+    model.value_head.std.fill_(2.0)
+    assert_same_gradient(model, make_batch(model))
+
+
 @pytest.mark.parametrize("threads_from", [10**9, 1], ids=["one thread", "two threads"])
 def test_the_gradient_is_that_of_autograd_where_policy_and_value_differ_in_size(
     threads_from: int, monkeypatch: pytest.MonkeyPatch

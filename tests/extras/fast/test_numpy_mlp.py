@@ -102,12 +102,18 @@ def test_a_model_or_a_learner_of_your_own_is_left_to_autograd() -> None:
     class Own(FeedForward):
         pass
 
+    class OwnValues(torch.nn.Linear):
+        pass
+
     class OwnLearner(Learner):
         def loss(self, *arguments):
             return super().loss(*arguments)
 
     model = make_network(VECTOR, SPACES["choice"])
     config = Config(hidden_size=64, share_trunk=False)
+    other = make_network(VECTOR, SPACES["choice"])
+    other.value_head = OwnValues(64, 1)
+    assert layout_of(other) is None
     own = Own(lambda layers: model.policy_trunk, SPACES["choice"], config)
     assert layout_of(own) is None
     assert layout_of(ActorCritic()) is None

@@ -45,6 +45,7 @@ def look(
     *,
     progress: float,
     config: Any = None,
+    value_scale: float = 1.0,
 ) -> list[str]:
     """Return what a doctor says of an iteration, when so much of the run is done."""
     said: list[str] = []
@@ -56,7 +57,10 @@ def look(
             metrics=metrics,
             iteration=progress * config.iterations,
             config=config,
-            parts=SimpleNamespace(spaces=SimpleNamespace(observations=Box(-9, 9, (1,)))),
+            parts=SimpleNamespace(
+                spaces=SimpleNamespace(observations=Box(-9, 9, (1,))),
+                learner=SimpleNamespace(value_scale=value_scale),
+            ),
             folder=SimpleNamespace(event=lambda kind, text: said.append(text)),
         )
     )
@@ -247,3 +251,11 @@ def test_clipped_actions_are_named_where_no_extra_begins_runs_from_others() -> N
     config = SimpleNamespace(**values)
     (text,) = look(doctor, rollout, batch, METRICS, progress=0.01, config=config)
     assert text.startswith("100% of actions are clipped")
+
+
+def test_large_returns_are_no_problem_in_their_own_unit() -> None:
+    rollout, batch = WELL
+    large = rollout, {"returns": 1e4 * batch["returns"]}
+    (said,) = look(Doctor(0), *large, METRICS, progress=0.01)
+    assert said.startswith("returns have a standard deviation of ")
+    assert not look(Doctor(0), *large, METRICS, progress=0.01, value_scale=1e4)
