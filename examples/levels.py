@@ -50,7 +50,7 @@ class Doors(gymnasium.Env):
         return {"door": self.door, "level": np.array([self.level / HARDEST], np.float32)}
 
 
-def main(total_steps: int = 50_000, seeds: int = 1) -> None:
+def main(total_steps: int = 40_000, seeds: int = 1) -> None:
     """Print which levels are won after training by each way to choose them."""
     levels = f"level:1-{HARDEST}"
     ways: dict[str, dict[str, Any]] = {
@@ -70,6 +70,7 @@ def main(total_steps: int = 50_000, seeds: int = 1) -> None:
                 num_envs=16,
                 num_steps=32,
                 num_workers=0,
+                entropy_coef=0.01,
                 eval_episodes=0,
                 verbose=0,
                 report=False,

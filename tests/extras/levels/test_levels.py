@@ -300,6 +300,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
         np.testing.assert_array_equal(table, tables[1][name], name)
 
 
+@pytest.mark.slow_but_first
 @pytest.mark.parametrize(
     "values",
     [{}, {"level_scores": "return"}, {"levels": "seed:0-4", "level_temperature": 0.1}],

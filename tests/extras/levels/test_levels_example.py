@@ -1,4 +1,4 @@
-"""examples/levels.py: it runs, and who draws levels by what is learned there wins more of them."""
+"""examples/levels.py: its doors, and that levels are learned which the hardest one never shows."""
 
 import re
 from pathlib import Path
@@ -19,12 +19,13 @@ def test_a_right_key_leads_to_the_next_door_and_the_last_one_to_the_reward() -> 
 
 
 @pytest.mark.slow
-def test_more_levels_are_won_by_replay(
+def test_levels_are_won_by_who_begins_with_easy_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     main()
     won = [int(number) for number in re.findall(r": (\d+) of 30", capsys.readouterr().out)]
-    hardest, uniform, by_advantages, by_returns = won
+    hardest, *others = won
     assert hardest < 5
-    assert min(by_advantages, by_returns) > uniform + 5
+    assert len(others) == 3
+    assert min(others) > 10
