@@ -1,11 +1,12 @@
 """Actor-critics by name. Importing this package does not import torch; making a model does."""
 
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ppo.extensions import Model, functions_of, names_of
 from ppo.models.errors import ModelMismatch
-from ppo.models.observation_parts import images_of
+from ppo.models.observation_parts import images_of, parts_of
 from ppo.system.imports import import_named
 from ppo.system.signals import RAISED_BY_SIGNALS
 
@@ -45,9 +46,10 @@ def choose_model(name: str, observation_space: "Box") -> str:
         )
     reads = MODELS[name].reads
     if reads not in ("any", MODELS[fitting].reads):
-        images = ", ".join(images_of(observation_space)) or "none"
+        parts = parts_of(observation_space).items()
+        seen = ", ".join(f"{part} {box.dtype} {box.shape}" for part, box in parts)
         raise ModelMismatch(
-            f"--model={name} reads {reads}, and these observations have images (uint8): {images}; "
+            f"--model={name} reads {reads} (images are uint8), and these observations are {seen}: "
             f"give --model={fitting}"
         )
     return name
@@ -80,17 +82,16 @@ def make_model(
     else:
         entry = MODELS[config.model]
 
-        def make_trunk(network: str) -> "Trunk":
-            size = getattr(config, f"{network}_layers") or config.hidden_size
-
+        def make_trunk(network: str, layers: str | None) -> "Trunk":
             def make(space: "Box") -> "Trunk":
-                return resolve_name(entry.make_trunk)(space, config, size)
+                return resolve_name(entry.make_trunk)(space, config, layers or config.hidden_size)
 
             for around in functions_of("trunk"):
                 make = around(config, network, make)
             return make(observation_space)
 
-        model = resolve_name(entry.model)(make_trunk, action_space, config)
+        trunks = {network: partial(make_trunk, network) for network in ("policy", "value")}
+        model = resolve_name(entry.model)(trunks["policy"], action_space, config, trunks["value"])
     if config.squash_actions and model.policy_head.action_dtype is np.int64:
         raise ModelMismatch(
             f"--squash_actions is for continuous actions, these are {action_space}: leave it out"

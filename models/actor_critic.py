@@ -88,26 +88,28 @@ class Trunk(nn.Module):
 class FeedForward(ActorCritic):
     """Linear policy and value heads, on a trunk each or on a shared one (--share_trunk).
 
-    make_trunk: makes a Trunk for "policy" or "value".
+    make_trunk: makes a Trunk from --policy_layers or --value_layers, None where they are not given;
+    make_value_trunk: the same for a value with a trunk of its own, by default make_trunk.
     Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
     1 in the value's; biases are zero (Baselines).
     """
 
     def __init__(
         self,
-        make_trunk: "Callable[[str], Trunk]",
+        make_trunk: "Callable[[str | None], Trunk]",
         action_space: Space[Any],
         config: "Config",
+        make_value_trunk: "Callable[[str | None], Trunk] | None" = None,
     ) -> None:
         super().__init__()
-        self.policy_trunk = self.value_trunk = make_trunk("policy")
+        self.policy_trunk = self.value_trunk = make_trunk(config.policy_layers)
         self.policy_parts = self.policy_trunk.parts or self.policy_parts
         self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
         if config.share_trunk:
             self.num_shared_features = num_features
         else:
-            self.value_trunk = make_trunk("value")
+            self.value_trunk = (make_value_trunk or make_trunk)(config.value_layers)
         self.policy_head = policy_head(num_features, action_space, config)
         self.value_head = value_head(self.value_trunk.num_features, config)
 

@@ -187,8 +187,8 @@ BAD_INPUT = {
     "--env_name=CartPol-v1": "--env_name=CartPol-v1 is unknown: did you mean CartPole-v1",
     "--env_name=no_such_module:Thing-v0": "cannot be made: No module named",
     "--env_name=tests.misbehaving:Nothing": "observes Box([], [], (0,), float32)",
-    "--env_name=CarRacing-v3 --model=mlp": "--model=mlp reads vectors, and these observations have "
-    "images (uint8): observation; give --model=cnn",
+    "--env_name=CarRacing-v3 --model=mlp": "--model=mlp reads vectors (images are uint8), and "
+    "these observations are observation uint8 (84, 84, 4): give --model=cnn",
     "--env_name=CartPole-v1 --model=cnn": "--model=cnn reads images",
     "--env_name=Pong-v4 --screen_size=20": "--screen_size=20 is too small for this network",
     "--env_name=CarRacing-v3 --preset=Atari": "--end_on_life_loss means nothing for CarRacing-v3",
@@ -196,7 +196,7 @@ BAD_INPUT = {
     "--env_name=Pong-v4 --normalize_rewards": "--normalize_rewards=True: leave it out with clipped",
     "--env_name=Pong-v4 --normalize_observations": "--normalize_observations is for vectors",
     "--env_name=tests.environments:Lights --normalize_keys=arm.position,arm.camera": "arm.camera "
-    "is no part that can be standardised: give some of arm.position",
+    "is no part that it may name: give some of arm.position",
     "--wrapper=builtins:exit": "--wrapper=builtins:exit does not fit the environment",
     '--env_kwargs={{"self":1}}': "self",
     "--env_name=CartPole-v1 --device=cuda:7": "--device=cuda:7 cannot be used (",

@@ -105,7 +105,7 @@ def test_a_file_is_answered_with_what_it_has_and_needs(name, said, tmp_path, mon
 def test_a_port_that_two_simulators_share_is_answered_with_one_for_each():
     with (
         socket.create_server(("127.0.0.1", 0)) as first,
-        pytest.raises(WorkerError, match=r"--env_kwargs gives each a port"),
+        pytest.raises(WorkerError, match=r"made with no --env_kwargs, which must give it a port"),
         explained_errors("arm.py:Arm"),
     ):
         socket.create_server(first.getsockname())

@@ -34,7 +34,7 @@ def test_a_model_that_does_not_fit_is_answered_with_one_that_does(
 
 
 def test_images_of_another_type_are_not_called_vectors() -> None:
-    with pytest.raises(ModelMismatch, match=r"these observations are float32 \(50, 40, 3\)"):
+    with pytest.raises(ModelMismatch, match=r"are observation float32 \(50, 40, 3\)"):
         choose_model("cnn", spaces.Box(0, 1, (50, 40, 3)))
 
 
