@@ -7,10 +7,11 @@ with --only, others stay as they were recorded, and the commit is that of the la
 --source: the trainer of another checkout, of an earlier commit; --keep: keeps the runs, whose
 checkpoints a later commit must load.
 
-A digest covers the final checkpoint's tensors, metrics.csv without its columns of times, and the
-final evaluation. Tensors and columns that have got other names since the first commit that is
-compared have the old ones in RENAMED. Digests are of one machine: rounding differs between
-processors. Runs of a package that is not installed are left out.
+Digests cover the final checkpoint's tensors, metrics.csv without its columns of times, the final
+evaluation, and apart from these what is averaged over recent episodes. Tensors and columns that
+have got other names since the first commit that is compared have the old ones in RENAMED. Digests
+are of one machine: rounding differs between processors. Runs of a package that is not installed are
+left out.
 """
 
 import argparse
@@ -138,6 +139,7 @@ RUNS = {
 NEEDED = {"batch-envpool": "envpool"}  # packages of runs
 
 NOT_IN_ALL = {"faults/episodes_lost", "faults/log_dropped"}  # columns that some commits lack
+OF_EPISODES = re.compile("env/|episode_.*_mean")  # columns that are averaged over episodes
 RENAMED: dict[str, str] = {}  # from today's names of tensors and columns to those of the first
 
 
@@ -206,23 +208,27 @@ def _call(command: list[str], name: str, options: dict[str, Any]) -> None:
 
 def digest(folder: Path) -> dict[str, str]:
     """Compute the SHA-256 of each thing that a run leaves, in hexadecimal."""
-    tensors = hashlib.sha256()
+    tensors, episodes = hashlib.sha256(), hashlib.sha256()
     with safe_open(folder / "checkpoints" / "last.safetensors", "np") as file:
         for name in sorted(file.keys(), key=old_name):
             table = file.get_tensor(name)
             about = f"{old_name(name)} {table.dtype} {table.shape}"
-            tensors.update(about.encode() + table.tobytes())
+            part = episodes if name.startswith("episodes") else tensors
+            part.update(about.encode() + table.tobytes())
     run = harness.read_run(folder)
     rows = harness.without_times(run.rows)
     metrics = [
         {old_name(name): x for name, x in row.items() if name not in NOT_IN_ALL} for row in rows
     ]
+    means = [{name: x for name, x in row.items() if OF_EPISODES.match(name)} for row in metrics]
+    episodes.update(json.dumps(means).encode())
+    others = [{name: x for name, x in row.items() if name not in means[0]} for row in metrics]
     texts = {
-        "metrics": json.dumps(metrics),
+        "metrics": json.dumps(others),
         "evaluation": json.dumps(run.summary["evaluation"]),
     }
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    return {"tensors": tensors.hexdigest(), **digests}
+    return {"tensors": tensors.hexdigest(), "episodes": episodes.hexdigest(), **digests}
 
 
 def parse() -> argparse.Namespace:

@@ -132,7 +132,7 @@ class GroupLearner(Learner):
         loss, metrics = super().loss(minibatch, distribution, values.detach())
         errors = self.model.group_values(minibatch["observations"]) - minibatch["group_returns"]
         value_loss = 0.5 * errors.square().mean(0).sum()
-        loss = loss + self.config.value_coef * (value_loss - metrics["value_loss"])
+        loss = loss + self.value_coef * (value_loss - metrics["value_loss"])
         return loss, {**metrics, "value_loss": value_loss.detach()}
 
     def state_dict(self) -> State:
