@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import resource
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,9 +177,10 @@ def test_a_success_rate_is_shown_where_there_is_one(capsys: pytest.CaptureFixtur
 @pytest.mark.slow
 def test_results_that_cannot_be_written_are_shown(cartpole_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "e.json"
-    (tmp_path / ".tmp-e.json").mkdir()  # where it would be written first
-    done = run_main("evaluate", str(cartpole_run), "--episodes=1", f"--output={output}")
+    small = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (9, 9))  # bytes of a file
+    arguments = ("evaluate", str(cartpole_run), "--episodes=1", f"--output={output}")
+    done = run_main(*arguments, preexec_fn=small)
     assert done.returncode == 1
     assert "return" in done.stdout
-    said = f"--output={output} cannot be written (Is a directory): give another file"
+    said = f"--output={output} cannot be written (File too large): give another file"
     assert done.stderr == f"error: {said}\n"

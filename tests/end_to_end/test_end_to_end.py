@@ -371,7 +371,7 @@ UNIT_BOX = "spaces.Box(-1, 1, (2,))"
     [
         (UNIT_BOX, f"{UNIT_BOX}; action_space.low[:] = np.nan", "nan"),
         ("spaces.Discrete(10**10)", "spaces.Discrete(2)", "observations of 10,000,000,000 numbers"),
-        (UNIT_BOX, "spaces.Discrete(10**9)", "a network from 2 numbers to 1,000,000,000"),
+        (UNIT_BOX, "spaces.Discrete(10**9)", "its actions of 1,000,000,000 numbers are too large"),
         ("spaces.Box(-1, 1, (400_000,))", "spaces.Discrete(2)", ""),
     ],
 )

@@ -175,8 +175,8 @@ def test_a_signal_in_the_final_evaluation_leaves_a_run_that_is_finished_by_resum
     time.sleep(0.3)
     errors = storm(process, TERM, USR1)
     assert (process.returncode, errors.count("\n")) == (143, 1), errors
-    said = f"after step 1600: training is over, saved in {tmp_path}: --resume={tmp_path} does"
-    assert said in errors
+    resume = f"--resume={tmp_path} {endless}"
+    assert f"step 1600: training is over, saved in {tmp_path}: {resume} does the rest" in errors
     assert not (tmp_path / "summary.json").exists()
     assert nothing_left(process.pid)
     done = run_main(f"--resume={tmp_path}", endless, "--eval_max_steps=9")
@@ -293,7 +293,7 @@ def test_a_signal_ends_a_run_whose_environment_hangs(
     assert time.monotonic() - sent < 6
     folder = tmp_path / "run"
     last = 3 * 4 * 32
-    said = f"{numbers[0].name} after step {last}: stopped, saved in {folder}: --resume={folder} c"
+    said = f"{numbers[0].name} after step {last}: stopped, saved in {folder}: --resume={folder} "
     if numbers == [INT, INT]:
         said = f"interrupted: stopped at once, saved in {folder} after step {last}\n"
     assert (process.returncode, errors.count("\n")) == (CODES[numbers[0]], 1), errors
