@@ -33,8 +33,10 @@ from ppo.config.flags import (
 from ppo.config.learning_flags import EnvironmentFlags
 from ppo.config.settings import RunSettings, settings_of
 from ppo.envs.episodes import close_env
+from ppo.envs.errors import worker_error
 from ppo.envs.forms import SINGLE
 from ppo.envs.make import make_env
+from ppo.errors import PPOError
 from ppo.extras.tools.random_play import (
     NOT_REPEATED,
     Found,
@@ -48,6 +50,7 @@ from ppo.guard import OnProgress, guard, ignore
 from ppo.models.observation_parts import images_of
 from ppo.system.hardware import available_cores
 from ppo.system.output import ERASE_LINE
+from ppo.system.signals import RAISED_BY_SIGNALS
 
 CHECKER_RESETS = 15  # of gymnasium's checker, at most
 PROBED_STEPS = 16  # of each environment, to learn how long a whole rollout would take
@@ -80,14 +83,23 @@ def findings(
 
     seed: of resets and random actions; seconds: after which nothing more is begun; form: see
     ppo.envs.forms; on_progress: called with the number of steps, which begins anew. Raises
-    EnvironmentUnavailable if none can be made, and what it raises itself."""
+    EnvironmentUnavailable if none can be made, WorkerError for what it raises itself."""
     find = _findings
     if form != SINGLE:
         from ppo.extras.tools.check_columns import findings_of_columns
 
         find = findings_of_columns
     found = Found()
-    found.lines += find(config, seed, seconds, found, on_progress)
+    try:
+        found.lines += find(config, seed, seconds, found, on_progress)
+    except (PPOError, *RAISED_BY_SIGNALS):
+        raise
+    except Exception as error:
+        culprit = (
+            f"environment {config.env_name} (if it does so now and then only, end the episode "
+            "there: --wrapper=examples.own_wrapper:EndAtException)"
+        )
+        raise worker_error(culprit, error) from error
     return found
 
 

@@ -17,8 +17,8 @@ import main
 from ppo.extras.tools import check
 from ppo.extras.tools.check import checker_warnings
 from ppo.extras.tools.random_play import is_same, play
-from tests.environments import Camera
-from tests.running import ROOT, run_main
+from tests.environments import Camera, Target
+from tests.running import ROOT, Call, run_main
 
 
 def checked(capsys: pytest.CaptureFixture, *arguments: str) -> list[str]:
@@ -247,3 +247,21 @@ def test_the_readmes_environment_has_no_problem(
     (tmp_path / "readmes_env.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     assert checker_warnings(importlib.import_module("readmes_env").MyEnv()) == []
+
+
+class Flaky(Target):
+    """Fails in its fifth step."""
+
+    def step(self, action: Any) -> Any:
+        self.count = getattr(self, "count", 0) + 1
+        if self.count == 5:
+            raise RuntimeError("the simulator has lost its connection")
+        return super().step(action)
+
+
+def test_an_environment_that_fails_is_answered_with_a_wrapper(call: Call) -> None:
+    code, _, error = call("check", f"{__name__}:Flaky", "--time_limit=5s")
+    assert code == 1
+    last = error.splitlines()[-1]
+    assert "Flaky (if it does so now and then only, end the episode there: --wrapper=" in last
+    assert last.endswith("raised RuntimeError: the simulator has lost its connection")
