@@ -1,6 +1,6 @@
 """Flatten nested observations into one Box that remembers its parts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial, reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -169,6 +169,18 @@ def join(vectors: Boxes, images: Boxes) -> Any:
         space.places[name] = slice(start, stop)
         start = stop
     return space
+
+
+def some_parts(space: Any, names: Collection[str]) -> Any:
+    """Return the Box of flattened observations of some parts only, as an environment that shows no
+    others would have it."""
+    kinds: tuple[Boxes, Boxes] = ({}, {})  # vectors and images
+    for name, box in space.parts.items():
+        if name in names:
+            kinds[space.shown[name].kind in PIXELS][name] = box
+    found = join(*kinds)
+    found.shown = {name: space.shown[name] for name in found.parts}
+    return found
 
 
 def pack(space: Any, parts: Mapping[str, Any]) -> ndarray:

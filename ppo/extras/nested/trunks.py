@@ -11,13 +11,13 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 from torch import Tensor
 
-from ppo.envs.observations import join, shown_of
+from ppo.envs.observations import some_parts
 from ppo.extras.nested.flags import NestedFlags
 from ppo.extras.nested.keys import chosen
 from ppo.models import MODELS
 from ppo.models.actor_critic import Trunk
 from ppo.models.mlp import VectorTrunk
-from ppo.models.observation_parts import images_of, is_packed, parts_of, split, vectors_of
+from ppo.models.observation_parts import images_of, is_packed, parts_of, split
 
 if TYPE_CHECKING:
     from ppo.config.config import Config
@@ -26,17 +26,16 @@ Make = Callable[[Box], Trunk]
 
 
 class SomeParts(Trunk):
-    """A trunk on some parts of flattened observations. make: makes it, for the space of these."""
+    """A trunk on some parts of flattened observations. whole: the space of these; some: that of the
+    parts, which the trunk reads."""
 
-    def __init__(self, space: Box, names: list[str], make: Make) -> None:
+    def __init__(self, whole: Box, some: Box, trunk: Trunk) -> None:
         super().__init__()
-        self.parts = tuple(names)
-        self.whole: Any = space
-        kinds = (vectors_of(space), images_of(space))
-        self.space = join(*({x: box for x, box in kind.items() if x in names} for kind in kinds))
-        self.space.shown = {name: shown_of(space)[name] for name in names}
-        self.trunk = make(self.space)
-        self.num_features = self.trunk.num_features
+        self.whole: Any = whole
+        self.space: Any = some
+        self.trunk = trunk
+        self.parts = tuple(x for x in parts_of(whole) if x in parts_of(some))
+        self.num_features = trunk.num_features
 
     @property
     def columns(self) -> ndarray | None:
@@ -73,14 +72,13 @@ def _make(config: "Config", network: str, keys: str, make: Make, space: Box) -> 
     names = chosen(f"{network}_keys", keys, parts_of(space))
     if len(names) == len(parts_of(space)):
         return make(space)
-    has_images = any(name in images_of(space) for name in names)
-    if MODELS[config.model].reads == "images" and not has_images:
+    some = some_parts(space, names)
+    if MODELS[config.model].reads == "images" and not images_of(some):
         size: Any = getattr(config, f"{network}_layers") or MODELS["mlp"].hidden_size
-        return SomeParts(space, names, lambda some: VectorTrunk(some, config, size))
-    trunk = SomeParts(space, names, make)
-    if not trunk.trunk.state_size:
-        return trunk
-    recurrent: Any = trunk.trunk
-    recurrent.encoder = SomeParts(space, names, lambda some: recurrent.encoder)
-    recurrent.parts = trunk.parts
-    return recurrent
+        return SomeParts(space, some, VectorTrunk(some, config, size))
+    trunk: Any = make(some)
+    if not trunk.state_size:
+        return SomeParts(space, some, trunk)
+    trunk.encoder = SomeParts(space, some, trunk.encoder)
+    trunk.parts = trunk.encoder.parts
+    return trunk

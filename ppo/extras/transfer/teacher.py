@@ -17,14 +17,14 @@ from ppo.config.config import Config
 from ppo.config.schedule import scheduled
 from ppo.config.settings import RunSettings
 from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.observations import join
+from ppo.envs.observations import some_parts
 from ppo.envs.probe import Spaces
 from ppo.errors import CheckpointError, ConfigError
 from ppo.extras.transfer.flags import TeacherFlags
 from ppo.models.actor_critic import ActorCritic, named_tensors
 from ppo.models.distributions import TorchHead
 from ppo.models.noise import EMPTY
-from ppo.models.observation_parts import chosen_parts, images_of, parts_of, vectors_of
+from ppo.models.observation_parts import chosen_parts, parts_of
 from ppo.parts import Part
 from ppo.peers import Peers
 from ppo.policy.factories import new_model
@@ -126,9 +126,7 @@ class PartsReader:
         self.whole: Any = whole
         self.space: Any = whole
         if len(names) < len(parts_of(whole)):
-            kinds = (vectors_of(whole), images_of(whole))
-            chosen = [{x: box for x, box in kind.items() if x in names} for kind in kinds]
-            self.space = join(*chosen)
+            self.space = some_parts(whole, names)
 
     def __call__(self, rows: ndarray) -> ndarray:
         """Return rows (B, *space) of observations (B, *whole)."""
