@@ -1,4 +1,4 @@
-"""Policies read what an environment itself shows: raw images, choices, dicts, one by one."""
+"""Raw observations: policies read what the environment itself shows, without its wrappers."""
 
 from ppo.extensions import Extension
 
