@@ -14,7 +14,7 @@ RUN apt-get update \
 
 # A layer of its own, which changes of the source do not build again. The versions are those of setup.cfg.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" 'torch>=2.8,<2.14'
+RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" 'torch>=2.8'
 
 COPY . /src
 RUN pip install --no-cache-dir '/src[report,tensorboard,video]'

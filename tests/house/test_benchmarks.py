@@ -91,15 +91,14 @@ def test_the_settings_of_both_trainers_mean_the_same(name: str) -> None:
 @pytest.mark.slow
 @per_workload
 def test_the_networks_of_both_trainers_are_of_the_same_size(name: str) -> None:
-    from sb3_contrib import RecurrentPPO
-    from stable_baselines3 import PPO
-
+    recurrent = pytest.importorskip("sb3_contrib").RecurrentPPO
+    feedforward = pytest.importorskip("stable_baselines3").PPO
     workload = WORKLOADS[name]
     settings = settings_of(config_of(workload.env_name, workload.own_flags()))
     config, found = settings.config, settings.spaces
     ours = make_model(config, found.observations, found.actions)
     settings = {**workload.sb3_settings, "n_steps": 2, "batch_size": 2}
-    algorithm = RecurrentPPO if name == "memory" else PPO
+    algorithm = recurrent if name == "memory" else feedforward
     theirs = algorithm(env=sb3_envs(workload, False, 1), **settings).policy
     if name == "memory":
         assert lstm_sizes(ours) == lstm_sizes(theirs) == [128]
@@ -119,6 +118,7 @@ def lstm_sizes(model: Any) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["robotics", "memory"])
 def test_both_trainers_are_measured_on_a_workload(name: str) -> None:
+    pytest.importorskip("sb3_contrib")
     found = throughput.measure(name, "", [8], 1, is_quick=True)
     speeds = [run["steps_per_second"] for runs in found["runs"].values() for run in runs]
     assert len(speeds) == 3

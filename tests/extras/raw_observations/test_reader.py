@@ -1,12 +1,10 @@
 """What a policy takes for an observation of an environment itself, one or n of them."""
 
-from copy import deepcopy
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
 from ppo import Config, Policy
@@ -14,77 +12,13 @@ from ppo.components import Components
 from ppo.config.settings import settings_of
 from tests.policy.test_predict import SMALL, identity, run_of, seen_by
 from tests.running import PLAIN, make_components
+from tests.shown import IMAGES, SPACES, Shows
 from tests.teams import Relay
-
-SPACES: dict[str, Any] = {
-    "states": spaces.Discrete(16),
-    "states from -2": spaces.Discrete(5, start=-2),
-    "one state": spaces.Discrete(1, start=4),
-    "choices": spaces.MultiDiscrete([3, 2, 4], start=[0, 1, -1]),
-    "grid of choices": spaces.MultiDiscrete([[2, 3], [4, 2]]),
-    "bits": spaces.MultiBinary(4),
-    "bits in a row": spaces.MultiBinary((1, 4)),
-    "scalar": spaces.Box(-1, 1, ()),
-    "whole scalar": spaces.Box(-5, 5, (), np.int64),
-    "numbers": spaces.Box(-np.inf, np.inf, (3,), np.float64),
-    "half": spaces.Box(-1, 1, (2, 3), np.float16),
-    "whole numbers": spaces.Box(-5, 5, (3,), np.int32),
-    "bytes": spaces.Box(0, 255, (3,), np.uint8),
-    "dict": spaces.Dict(goal=spaces.Discrete(3), arm=spaces.Dict(x=spaces.Box(-1, 1, (2,)))),
-    "tuple": spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-1, 1, ()))),
-    "mixed": spaces.Dict(
-        bits=spaces.MultiBinary((2, 2)),
-        choices=spaces.MultiDiscrete([2, 3], start=[1, -1]),
-        grid=spaces.Box(0, 20, (3, 2), np.uint8),
-        whole=spaces.Box(0, 60000, (2,), np.uint16),
-        scalar=spaces.Box(-1, 1, (), np.float64),
-    ),
-    "tuple of tuples": spaces.Tuple(
-        (spaces.Tuple((spaces.Discrete(2),)), spaces.Tuple((spaces.MultiBinary(2),)))
-    ),
-}
-
-
-IMAGES: dict[str, Any] = {
-    "colours": spaces.Box(0, 255, (40, 50, 3), np.uint8),
-    "channels first": spaces.Box(0, 255, (3, 40, 50), np.uint8),
-    "gray": spaces.Box(0, 255, (60, 36), np.uint8),
-    "many channels": spaces.Box(0, 255, (36, 36, 5), np.uint8),
-    "a stack": spaces.Box(0, 255, (4, 40, 40), np.uint8),
-    "small": spaces.Box(0, 255, (5, 4), np.uint8),
-    "nested": spaces.Dict(
-        camera=spaces.Box(0, 255, (40, 50, 3), np.uint8),
-        arm=spaces.Tuple((spaces.Box(0, 255, (36, 36), np.uint8), spaces.Box(-1, 1, (2,)))),
-        goal=spaces.Discrete(3, start=1),
-        text=spaces.Text(3),
-    ),
-    "one of a dict": spaces.Dict(camera=spaces.Box(0, 255, (40, 50, 3), np.uint8)),
-    "as if preprocessed": spaces.Box(0, 255, (36, 36, 3), np.uint8),
-}
-
-
-class Shows(gymnasium.Env):
-    """Shows members of a space at random, for episodes of three steps."""
-
-    action_space = spaces.Box(-1, 1, (2,))
-
-    def __init__(self, name: str) -> None:
-        self.observation_space = deepcopy({**SPACES, **IMAGES}[name])
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        self.steps += 1
-        return self.observation_space.sample(), float(action[0]), self.steps == 3, False, {}
 
 
 def policy_of(name: str, **values: Any) -> Policy:
     """Make a policy that acts in Shows, as a new run does."""
-    env = {"env_name": f"{__name__}:Shows", "env_kwargs": {"name": name}}
+    env = {"env_name": "tests.shown:Shows", "env_kwargs": {"name": name}}
     has_vectors = name not in IMAGES or name in ("small", "nested")
     flags = {**PLAIN, "normalize_observations": has_vectors, **env, **values}
     return Components(settings_of(Config(**flags))).policy()

@@ -28,7 +28,7 @@ SIZES = {
 }
 QUIET = {"eval_episodes": 0, "verbose": 0, "report": False}
 PICTURE = {"env_name": "tests.environments:Picture-v0", "screen_size": 36}
-SHOWS = "tests.policy.test_predict:Shows"
+SHOWS = "tests.shown:Shows"
 RUNS: dict[str, dict[str, Any]] = {
     "mlp": {"env_name": "CartPole-v1", "learning_rate": 1e-2},
     "squashed": {"env_name": "Pendulum-v1", "squash_actions": True, "use_sde": True},
