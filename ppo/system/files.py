@@ -191,14 +191,35 @@ def write_json(path: Path, content: Any, is_new: bool = False) -> None:
 def lock_file(path: Path, wait: bool = False) -> FileIO:
     """Lock a file, created if it is missing, and return it open; closing it, or the end of this
     process, unlocks it. If it is locked, wait, or raise BlockingIOError if wait is False. Raises
-    OSError if it is not a regular file."""
+    OSError if it is not a regular file, or on a file system without locks."""
     file = FileIO(path, "a", opener=_open_regular)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        with _needed("locks"):
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except OSError:
         file.close()
         raise
     return file
+
+
+def need_links(folder: Path) -> None:
+    """Raise OSError if a folder, which can be written to, is on a file system without symbolic
+    links."""
+    link = folder / f"{TEMPORARY}{token_hex(4)}-link"
+    with _needed("symbolic links"):
+        link.symlink_to(folder)
+    link.unlink()
+
+
+@contextmanager
+def _needed(what: str) -> Iterator[None]:
+    """Say of an error that the file system lacks something."""
+    try:
+        yield
+    except BlockingIOError:  # of a lock that another process has
+        raise
+    except OSError as error:
+        raise OSError(error.errno, f"its file system has no {what}: {error.strerror}") from error
 
 
 @contextmanager

@@ -1,5 +1,7 @@
 """The folder of a run: one process at a time, never overwritten, every event in it."""
 
+import errno
+import fcntl
 import json
 import os
 import resource
@@ -129,6 +131,22 @@ def test_a_folder_that_cannot_be_made_is_answered_with_the_flag(place: str, tmp_
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"cannot be written to .*--run_dir"):
         RunFolder(Config(run_dir=str(tmp_path / place)), faults())
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "what"), [(fcntl, "flock", "locks"), (os, "symlink", "symbolic links")]
+)
+def test_a_file_system_without_locks_or_links_is_named(
+    module: Any, name: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: Any) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(module, name, fails)
+    with pytest.raises(
+        ConfigError, match=rf"{tmp_path} .*its file system has no {what}: .*--run_d"
+    ):
+        RunFolder(Config(run_dir=str(tmp_path)), faults())
 
 
 def test_a_full_disk_stops_no_run_and_loses_no_event(tmp_path: Path) -> None:
