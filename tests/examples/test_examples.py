@@ -148,6 +148,54 @@ def test_the_example_of_cloning_learns_from_its_expert(tmp_path: Path) -> None:
     assert len([*(tmp_path / "runs").iterdir()]) == 2
 
 
+def started_by_slurm(name: str, given: list[str], ends: str, folder: Path) -> tuple[str, str]:
+    """Run a script of examples/slurm as a job, in which torchrun and python end by a line of bash;
+    return the arguments of these, and what scontrol is asked for."""
+    programs = {
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "scontrol": '[ "$1" = show ] && echo host7 && echo host8; echo "$@" >> scontrol.txt',
+        "torchrun": f'echo "$@" > started.txt; {ends}',
+        "python": f'echo "$@" > started.txt; {ends}',
+    }
+    for program, text in programs.items():
+        path = folder / program
+        path.write_text(f"#!/bin/bash\n{text}\n")
+        path.chmod(0o755)
+    job = {
+        "SLURM_JOB_ID": "42",
+        "SLURM_ARRAY_JOB_ID": "40",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_CPUS_PER_TASK": "8",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NODELIST": "host[7-8]",
+        "PATH": f"{folder}:{os.environ['PATH']}",
+    }
+    script = ["bash", str(ROOT / "examples" / "slurm" / f"{name}.sbatch"), *given]
+    subprocess.run(script, cwd=folder, env=job, timeout=30)
+    asked = folder / "scontrol.txt"
+    started = (folder / "started.txt").read_text().strip()
+    return started, asked.read_text() if asked.exists() else ""
+
+
+@pytest.mark.parametrize(
+    ("given", "flags"),
+    [
+        (
+            ["--env_name=CartPole-v1"],
+            "--resume=auto --seed=3 --run_dir=runs/slurm-40/s3 --env_name=CartPole-v1",
+        ),
+        (["tune", "CartPole-v1"], "tune CartPole-v1 --name=slurm-40"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("ends", "requeued"), [("exit 0", ""), ("exit 1", ""), ("exit 143", "requeue 42\n")]
+)
+def test_an_array_of_jobs_trains_seeds_or_shares_a_study(
+    given: list[str], flags: str, ends: str, requeued: str, tmp_path: Path
+) -> None:
+    assert started_by_slurm("array", given, ends, tmp_path) == (f"main.py {flags}", requeued)
+
+
 @pytest.mark.parametrize(
     ("name", "torchrun", "is_complete", "is_queued_again"),
     [
@@ -161,31 +209,12 @@ def test_the_example_of_cloning_learns_from_its_expert(tmp_path: Path) -> None:
 def test_a_job_for_slurm_is_queued_again_if_it_was_stopped(
     name: str, torchrun: str, is_complete: bool, is_queued_again: bool, tmp_path: Path
 ) -> None:
-    programs = {
-        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
-        "scontrol": '[ "$1" = show ] && echo host7 && echo host8; echo "$@" >> scontrol.txt',
-        "torchrun": f'echo "$@" > torchrun.txt; {torchrun}',
-    }
-    for program, text in programs.items():
-        path = tmp_path / program
-        path.write_text(f"#!/bin/bash\n{text}\n")
-        path.chmod(0o755)
     if is_complete:
         (tmp_path / "runs" / "slurm-42").mkdir(parents=True)
         (tmp_path / "runs" / "slurm-42" / "summary.json").touch()
-    slurm = {
-        "SLURM_JOB_ID": "42",
-        "SLURM_CPUS_PER_TASK": "8",
-        "SLURM_NNODES": "2",
-        "SLURM_JOB_NODELIST": "host[7-8]",
-    }
-    script = ["bash", str(ROOT / "examples" / "slurm" / f"{name}.sbatch"), "--env_name=CartPole-v1"]
-    subprocess.run(
-        script, cwd=tmp_path, env={**slurm, "PATH": f"{tmp_path}:{os.environ['PATH']}"}, timeout=30
-    )
-    asked = (tmp_path / "scontrol.txt").read_text() if (tmp_path / "scontrol.txt").exists() else ""
+    started, asked = started_by_slurm(name, ["--env_name=CartPole-v1"], torchrun, tmp_path)
     assert ("requeue 42" in asked) == is_queued_again
-    options, flags = (tmp_path / "torchrun.txt").read_text().split(" main.py ")
+    options, flags = started.split(" main.py ")
     assert ("--rdzv_endpoint=host7:20042" in options) == (name == "machines")
     given = parse_flags(flags.split(), Config)
     assert given == {"env_name": "CartPole-v1", "run_dir": "runs/slurm-42", "resume": "auto"}
