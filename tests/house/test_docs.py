@@ -32,7 +32,7 @@ FOREIGN = """
     local_addr shutdown_timeout signals_to_handle requeue signal rate subprocesses pid algo
     conf_file eval_freq hyperparams n_jobs n_timesteps n_trials optimize_hyperparameters sampler
     save_freq study_name tensorboard_log track trained_agent vec_env wandb_project_name count check
-    strict anneal_lr help
+    strict anneal_lr help array
 """
 
 per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
