@@ -146,7 +146,6 @@ def explained_errors(env_name: str, env_kwargs: Mapping[str, Any] = NOTHING) -> 
 
     env_kwargs: with which it is made. Raises EnvironmentUnavailable, or WorkerError for what the
     environment's own code raises."""
-    module, _, name = env_name.rpartition(":")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # such as the one about newer versions
@@ -154,47 +153,53 @@ def explained_errors(env_name: str, env_kwargs: Mapping[str, Any] = NOTHING) -> 
     except (PPOError, *RAISED_BY_SIGNALS):
         raise
     except gymnasium.error.UnregisteredEnv as error:
-        imported: Any = import_code(module) if module else None
-        is_known = isinstance(env_name, EnvObject) or env_name in gymnasium.registry
-        if is_known or hasattr(imported, name):  # whose code asks for another id
-            raise EnvironmentUnavailable(
-                f"--env_name={env_name} cannot be made: {error}"
-            ) from error
-        known = [*gymnasium.registry]
-        fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
-        where = f" (give module:{name} if a module of yours registers it)"
-        if name.endswith(".py"):
-            where = f" (give {name}:Name of a class or function in it)"
-        if module:
-            where = ""
-            known += dir(imported)
-            own = [
-                key
-                for key, member in vars(imported).items()
-                if getattr(member, "__module__", "") == imported.__name__
-            ]
-            fallback = f"{module} has {', '.join(own) or 'no class and no function'}"
-        hint = suggest(name, known, fallback)
-        hidden = hidden_module(module)
-        raise EnvironmentUnavailable(
-            f"--env_name={env_name} is unknown: {hint}{where}{hidden}"
-        ) from error
+        raise EnvironmentUnavailable(_unregistered(env_name, error)) from error
+    except (gymnasium.error.Error, ImportError) as error:
+        raise EnvironmentUnavailable(_cannot_be_made(env_name, error)) from error
     except BaseException as error:
-        is_explained = isinstance(error, (gymnasium.error.Error, ImportError))
-        if not is_explained and not re.search(UNSUITABLE, str(error)):
-            culprit = f"environment {env_name}"
-            if getattr(error, "errno", None) == EADDRINUSE:  # two simulators with one port
-                made_with = ", ".join(f"{key}={value!r}" for key, value in env_kwargs.items())
-                culprit += (
-                    f" (made with {made_with or 'no --env_kwargs'}, which must give it a port of "
-                    "its own, as {9000+index} does, that no other program uses)"
-                )
-            raise worker_error(culprit, error) from error
-        hint = ""
-        if isinstance(error, ModuleNotFoundError) and error.name and not module:
-            hint = f": pip install {error.name}"
-        if re.search(ARGUMENTS, str(error)):
-            hint = ": --env_kwargs gives arguments"
-        raise EnvironmentUnavailable(
-            f"--env_name={env_name} cannot be made: {error}{hint}{hidden_module(module)}"
-        ) from error
+        if re.search(UNSUITABLE, str(error)):
+            raise EnvironmentUnavailable(_cannot_be_made(env_name, error)) from error
+        culprit = f"environment {env_name}"
+        if getattr(error, "errno", None) == EADDRINUSE:  # two simulators with one port
+            made_with = ", ".join(f"{key}={value!r}" for key, value in env_kwargs.items())
+            culprit += (
+                f" (made with {made_with or 'no --env_kwargs'}, which must give it a port of its "
+                "own, as {9000+index} does, that no other program uses)"
+            )
+        raise worker_error(culprit, error) from error
+
+
+def _unregistered(env_name: str, error: Exception) -> str:
+    """Say what an id that gymnasium does not know could be meant for."""
+    module, _, name = env_name.rpartition(":")
+    imported: Any = import_code(module) if module else None
+    is_known = isinstance(env_name, EnvObject) or env_name in gymnasium.registry
+    if is_known or hasattr(imported, name):  # whose code asks for another id
+        return f"--env_name={env_name} cannot be made: {error}"
+    known = [*gymnasium.registry]
+    if module:
+        members = vars(imported).items()
+        own = [
+            key for key, value in members if getattr(value, "__module__", "") == imported.__name__
+        ]
+        fallback = f"{module} has {', '.join(own) or 'no class and no function'}"
+        hint = suggest(name, [*known, *dir(imported)], fallback)
+    else:
+        fallback = "gymnasium.pprint_registry() lists all; a class of yours is file.py:Name"
+        hint = suggest(name, known, fallback)
+        if name.endswith(".py"):
+            hint += f" (give {name}:Name of a class or function in it)"
+        else:
+            hint += f" (give module:{name} if a module of yours registers it)"
+    return f"--env_name={env_name} is unknown: {hint}{hidden_module(module)}"
+
+
+def _cannot_be_made(env_name: str, error: BaseException) -> str:
+    """Say why an environment cannot be made, and the fix if the error shows which."""
+    module = env_name.rpartition(":")[0]
+    hint = ""
+    if isinstance(error, ModuleNotFoundError) and error.name and not module:
+        hint = f": pip install {error.name}"
+    if re.search(ARGUMENTS, str(error)):
+        hint = ": --env_kwargs gives arguments"
+    return f"--env_name={env_name} cannot be made: {error}{hint}{hidden_module(module)}"
