@@ -8,6 +8,8 @@ import os
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,18 @@ def environments_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from ppo.guard import guard
 
     monkeypatch.setattr(guard(), "start", lambda: None)
+
+
+@pytest.fixture
+def gymnasium_registry() -> Iterator[None]:
+    """What a test registers is forgotten after it."""
+    import gymnasium
+
+    import_module("ale_py")  # which registers its environments once only
+    before = dict(gymnasium.registry)
+    yield
+    gymnasium.registry.clear()
+    gymnasium.registry.update(before)
 
 
 @pytest.fixture(scope="session")

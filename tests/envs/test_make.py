@@ -52,16 +52,13 @@ def test_auto_means_what_the_family_of_the_latest_version_says():
     assert find_family("CarRacing-v3", {})[1:] == (None, {"frame_skip": 1})
 
 
-def test_module_and_id_import_the_module_first(tmp_path, monkeypatch):
+def test_module_and_id_import_the_module_first(tmp_path, monkeypatch, gymnasium_registry):
     code = "import gymnasium\ngymnasium.register('Plain-v0', 'tests.environments:Bandit')\n"
     (tmp_path / "some_environments.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    before = dict(gymnasium.registry)
     assert make_env("some_environments:Plain-v0").action_space == spaces.Discrete(3)
     assert "unknown" in refusal("some_environments:Absent-v0")
     sys.modules.pop("some_environments")
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
 
 
 @pytest.mark.parametrize(

@@ -94,16 +94,15 @@ def test_any_text_arrives_with_its_number(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def register(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def register(
+    gymnasium_registry: None, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., None]]:
     """Register ids as a program of the user's does, until the end of a test, in which environments
     are isolated."""
     monkeypatch.undo()
-    before = dict(gymnasium.registry)
     gymnasium.register("given/Shop-v0", "tests.shops:Shop", kwargs={"prices": [1]})
     yield gymnasium.register
     guard().close()
-    gymnasium.registry.clear()
-    gymnasium.registry.update(before)
 
 
 SHOP = "tests.shops:Shop"
