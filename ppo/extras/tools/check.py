@@ -9,7 +9,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -211,12 +210,20 @@ class Check(MoreFlags, EnvironmentFlags):
             show.clear()
             print(describe_speed(size.config, speeds), flush=True)
             if speeds and size is settings:
-                needed = timedelta(seconds=round(config.total_steps / speeds[1]))
+                needed = roughly(config.total_steps / speeds[1])
                 print(f"--total_steps={config.total_steps} take about {needed}", flush=True)
         for name, (value, why) in changes.items():
             print(f"change: {pasted(**{name: value})}, since {why}")
         values = {name: value for name, (value, _) in changes.items()}
         print(f"recommended: {command_line('train', **{**given, **values})}")
+
+
+def roughly(seconds: float) -> str:
+    """Return a duration as precisely as a guess of it may be."""
+    for unit, length in {"days": 86_400, "hours": 3_600, "minutes": 60}.items():
+        if (number := seconds / length) >= 2:
+            return f"{number:.{0 if number >= 10 else 1}f} {unit}"
+    return f"{seconds:.0f} seconds"
 
 
 class Activity:

@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 
 import main
 from ppo.extras.tools import check
-from ppo.extras.tools.check import checker_warnings
+from ppo.extras.tools.check import checker_warnings, roughly
 from ppo.extras.tools.random_play import is_same, play
 from tests.environments import Camera, Target
 from tests.running import ROOT, Call, run_main
@@ -265,3 +265,9 @@ def test_an_environment_that_fails_is_answered_with_a_wrapper(call: Call) -> Non
     last = error.splitlines()[-1]
     assert "Flaky (if it does so now and then only, end the episode there: --wrapper=" in last
     assert last.endswith("raised RuntimeError: the simulator has lost its connection")
+
+
+def test_a_guess_of_a_duration_has_two_digits() -> None:
+    seconds = [7, 118, 150, 5_000, 82_396, 400_000]
+    said = ["7 seconds", "118 seconds", "2.5 minutes", "83 minutes", "23 hours", "4.6 days"]
+    assert [*map(roughly, seconds)] == said
