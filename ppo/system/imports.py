@@ -37,7 +37,9 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise ConfigError(f"{error}: pip install -e '.[{name}]'") from error
+        is_clone = (Path(__file__).parents[2] / "setup.cfg").exists()
+        what = f"-e '.[{name}]'" if is_clone else f"'ppo-trainer[{name}]'"
+        raise ConfigError(f"{error}: pip install {what}") from error
 
 
 def import_named(flag: str, path: str, error_class: type[Exception] = ConfigError) -> Any:

@@ -26,13 +26,13 @@ SUFFIXES = (".md", ".py", ".json", ".csv", ".html", ".png", ".safetensors", ".sb
 FLAG_MAKERS = ("flag", "fixed_flag", "live_flag", "run_flag")
 PLACEHOLDERS = {"x", "no_x", "flag", "name"}
 # Flags that the text names and that belong to torchrun, sbatch, py-spy, RL-Baselines3-Zoo, wandb's
-# agent, ruff, twine and other trainers.
+# agent, ruff, twine, uvx and other trainers.
 FOREIGN = """
     standalone nproc_per_node nnodes rdzv_backend rdzv_endpoint rdzv_id rdzv_conf max_restarts
     local_addr shutdown_timeout signals_to_handle requeue signal rate subprocesses pid algo
     conf_file eval_freq hyperparams n_jobs n_timesteps n_trials optimize_hyperparameters sampler
     save_freq study_name tensorboard_log track trained_agent vec_env wandb_project_name count check
-    strict anneal_lr help array
+    strict anneal_lr help array from
 """
 
 per_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

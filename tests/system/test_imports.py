@@ -8,6 +8,7 @@ import pytest
 
 from ppo.errors import ConfigError
 from ppo.models.errors import ModelMismatch
+from ppo.system import imports
 from ppo.system.imports import import_named
 
 
@@ -45,3 +46,16 @@ def test_a_file_named_as_another_module_is_refused(
     (tmp_path / "math.py").write_text("size = 3")
     with pytest.raises(ConfigError, match=r"another module is called math, so rename math.py"):
         import_named("model", f"{tmp_path}/math.py:size")
+
+
+@pytest.mark.parametrize(
+    ("place", "what"), [("", "-e '.[report]'"), ("site-packages", "'ppo-trainer[report]'")]
+)
+def test_a_missing_package_is_answered_by_what_installs_it_in_a_clone_and_elsewhere(
+    place: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "setup.cfg").touch()
+    monkeypatch.setattr(imports, "__file__", str(tmp_path / place / "ppo/system/imports.py"))
+    with pytest.raises(ConfigError) as caught, imports.extra("report"):
+        raise ImportError("No module named matplotlib")
+    assert str(caught.value) == f"No module named matplotlib: pip install {what}"
