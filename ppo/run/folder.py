@@ -27,7 +27,6 @@ from ppo.system.files import (
     AppendedFile,
     folder_name,
     lock_file,
-    need_links,
     open_regular,
     read_bytes,
     read_json,
@@ -57,8 +56,8 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     The folder of a new run is created, with a config.json (see describe_run, also for auto; about:
     further entries) and a run id.
     faults: the count of each fault, which event increases. Raises ConfigError if a new run's folder
-    is not empty, if it cannot be written to or its file system has no locks or no symbolic links,
-    RunInUse if another process has locked it.
+    is not empty, or if it cannot be written to or its file system has no locks, RunInUse if another
+    process has locked it.
     """
 
     def __init__(
@@ -93,7 +92,6 @@ class RunFolder(AbstractContextManager["RunFolder"]):
                 if (self.path / name).is_dir():
                     raise IsADirectoryError(f"{name} is a folder")
             self.lock = self._lock()
-            need_links(self.path)  # by which the last and the best checkpoint are named
             for name in ("config.json", METRICS, SUMMARY):  # which only this process writes
                 remove_leftovers(self.path, name)
             self.lock.truncate(0)

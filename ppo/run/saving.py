@@ -10,7 +10,7 @@ from threading import Event, Thread, current_thread
 from ppo.errors import CheckpointError, ConfigError, SaveFailed
 from ppo.run.checkpoint import LAST, copy_state, load, newest_first, save
 from ppo.run.reader import MILESTONES
-from ppo.system.files import atomic_write, remove_leftovers
+from ppo.system.files import atomic_write, link_or_copy, remove_leftovers
 from ppo.system.signals import stopped_at_once
 from ppo.system.state_dict import State
 
@@ -160,7 +160,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
                 self.written.append(path)
             for name in (LAST, BEST) if is_best else (LAST,):
                 with atomic_write(self.folder / name) as link:
-                    link.symlink_to(path.name)
+                    link_or_copy(link, path)
             best = (self.folder / BEST).resolve()
             for old in self.written[:-NUM_KEPT]:
                 if old.name != best.name:

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from io import BufferedReader, FileIO
@@ -79,6 +80,15 @@ def _place(temporary: Path, path: Path) -> None:
         if os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
+
+
+def link_or_copy(path: Path, target: Path) -> None:
+    """Make a new path a symbolic link to a file in the same folder, or a copy of the file where the
+    file system has no such links. Raises OSError."""
+    try:
+        path.symlink_to(target.name)
+    except OSError:
+        shutil.copyfile(target, path)
 
 
 def remove_leftovers(folder: Path, name: str = "") -> None:
@@ -194,32 +204,14 @@ def lock_file(path: Path, wait: bool = False) -> FileIO:
     OSError if it is not a regular file, or on a file system without locks."""
     file = FileIO(path, "a", opener=_open_regular)
     try:
-        with _needed("locks"):
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
         file.close()
         raise
-    return file
-
-
-def need_links(folder: Path) -> None:
-    """Raise OSError if a folder, which can be written to, is on a file system without symbolic
-    links."""
-    link = folder / f"{TEMPORARY}{token_hex(4)}-link"
-    with _needed("symbolic links"):
-        link.symlink_to(folder)
-    link.unlink()
-
-
-@contextmanager
-def _needed(what: str) -> Iterator[None]:
-    """Say of an error that the file system lacks something."""
-    try:
-        yield
-    except BlockingIOError:  # of a lock that another process has
-        raise
     except OSError as error:
-        raise OSError(error.errno, f"its file system has no {what}: {error.strerror}") from error
+        file.close()
+        raise OSError(error.errno, f"its file system has no locks: {error.strerror}") from error
+    return file
 
 
 @contextmanager

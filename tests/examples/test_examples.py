@@ -188,7 +188,7 @@ def started_by_slurm(name: str, given: list[str], ends: str, folder: Path) -> tu
     ],
 )
 @pytest.mark.parametrize(
-    ("ends", "requeued"), [("exit 0", ""), ("exit 1", ""), ("exit 143", "requeue 42\n")]
+    ("ends", "requeued"), [("exit 0", ""), ("exit 1", ""), ("exit 143", "requeue 40_3\n")]
 )
 def test_an_array_of_jobs_trains_seeds_or_shares_a_study(
     given: list[str], flags: str, ends: str, requeued: str, tmp_path: Path
@@ -248,7 +248,7 @@ BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
 # They need what is not here, or have tests of their own.
 ELSEWHERE = (
     *("cuda", "human", "/lander", "reach", "Reach", "ENV", "--help", "wandb", "own_logger"),
-    *("set runs", "runs/my ", "tune", "seeds"),
+    *("set runs", "runs/my ", "tune", "seeds", "watch"),
 )
 
 

@@ -15,6 +15,7 @@ import pytest
 import safetensors
 import torch
 
+import ppo.run.saving
 from benchmarks.kills import check_saving
 from ppo.errors import CheckpointError, SaveFailed
 from ppo.run import checkpoint
@@ -153,6 +154,24 @@ def test_the_last_three_and_the_best_checkpoints_stay(tmp_path: Path) -> None:
     }
 
 
+def test_on_a_file_system_without_links_the_last_and_the_best_are_copies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*arguments: Any, **options: Any) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "symlink", fails)
+    saving = Saving(tmp_path)
+    for step in range(1, 6):
+        saving.save(step, is_best=step == 1)
+    saving.checkpoints.finish()
+    assert saving.told == []
+    assert saving.steps == [3, 4, 5]
+    loaded = [checkpoint.load(tmp_path / f"{name}.safetensors") for name in ("last", "best")]
+    assert [int(state["step"]) for state in loaded] == [5, 1]
+    assert load_newest(tmp_path, pytest.fail)[0].name == "000000000005.safetensors"
+
+
 def test_milestones_stay_for_good(tmp_path: Path) -> None:
     saving = Saving(tmp_path / "checkpoints", keep_every=2)
     milestones = tmp_path / "milestones"
@@ -250,7 +269,7 @@ def test_a_checkpoint_that_cannot_be_written_is_reported_and_tried_again(
         owner, name = {
             "fsync": (os, "fsync"),
             "read back": (checkpoint, "load"),
-            "link": (Path, "symlink_to"),
+            "link": (ppo.run.saving, "link_or_copy"),
         }[failing]
         patch.setattr(owner, name, fail)
         saving.save(4)
