@@ -272,6 +272,14 @@ class Components:
             rollout.rewards, rollout.dones, self.peers.gather, rollout.is_present
         )
 
+    @property
+    def training_attributes(self) -> State:
+        """What environments are set to for new episodes of training, by name."""
+        found = dict(self.env_attributes)
+        for part in self.extension_parts.values():
+            found |= part.env_attributes()
+        return found
+
     def take_changes(self) -> None:
         """Take over what callbacks have changed in the first process: attributes of environments,
         and settings."""

@@ -18,6 +18,11 @@ class Part:
 
     any_length: ClassVar[tuple[str, ...]] = ()
 
+    def env_attributes(self) -> State:
+        """Return what environments are set to as by Run.set_env, by name, for new episodes of
+        training: policies do not have it, and no file does. Called once a rollout."""
+        return {}
+
     def on_rollout(self, rollout: Rollout) -> None:
         """Look at a rollout that the workers have just filled."""
 

@@ -40,7 +40,7 @@ from ppo.system.signals import STOP, STOPPING, URGENT, Terminated
 def learn(parts: Components, workers: WorkerPool, iteration: int, clock: Clock) -> Learned:
     """Do an iteration of PPO (Schulman et al. 2017, algorithm 1)."""
     clock.begin_iteration()
-    info = workers.collect(iteration, parts.env_attributes)
+    info = workers.collect(iteration, parts.training_attributes)
     clock.end_phase("collecting")
     rollout = parts.finish_collect(iteration, info)
     batch = parts.make_batch(rollout)

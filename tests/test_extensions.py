@@ -73,6 +73,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     rows = metrics(tmp_path / "run")
     assert [row["note/length"] for row in rows] == ["5", "5"]
     assert [row["note/steps"] for row in rows] == ["16", "32"]
+    assert {float(row["episode_length_mean"]) for row in rows} == {1}
     (found, *_) = [{name: float(row[name]) for name in row if row[name]} for row in rows]
     assert found["pull"] > 0
     loss = found["policy_loss"] + 0.5 / 2**2 * found["value_loss"] - 0.01 * found["entropy"]
@@ -89,6 +90,7 @@ def test_an_extension_adds_whatever_an_extra_does(ppo: Run, tmp_path: Path) -> N
     assert (done.returncode, done.stderr) == (0, "")
     assert "counted: steps.txt" in done.stdout
     played = json.loads((tmp_path / "run" / "evaluation.json").read_text())[-1]
+    assert min(played["lengths"]) > 1
     assert int((tmp_path / "steps.txt").read_text()) == sum(played["lengths"]) + 2
     done = python("import ppo; print(ppo.load_policy('run').predict('0 0.5 0 -1'))", tmp_path)
     assert (done.stdout in ("0\n", "1\n"), done.stderr) == (True, "")

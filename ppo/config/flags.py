@@ -74,6 +74,8 @@ def flag(default: Any, help: str, *aliases: str, **metadata: Any) -> Any:
     imports: its value may name code to import, which a checkpoint alone is not trusted with.
     live: it may change in a running run, see ppo.callbacks.base.Run.change.
     common: --help shows it without being asked for its group.
+    needs: "name" of the flag that this one refines, or "name=value": without it, or with another
+    value of it, only the default is taken.
     """
     about = {"help": help, "aliases": aliases, "scope": "training", "fixed": False}
     return field(default=default, metadata={**about, "words": (), "schedules": (), **metadata})
@@ -98,6 +100,17 @@ class Flags:
     def __post_init__(self) -> None:
         for option in fields(self):
             object.__setattr__(self, option.name, convert(option, getattr(self, option.name)))
+        for option in fields(self):
+            if needs := option.metadata.get("needs"):
+                self._check_needed(option.name, *needs.partition("="))
+
+    def _check_needed(self, name: str, needed: str, _: str, value: str) -> None:
+        """Raise ConfigError if a flag is given that means nothing without another one."""
+        defaults, present = self.defaults(), getattr(self, needed)
+        is_given = str(present) == value if value else present != defaults[needed]
+        if not is_given and getattr(self, name) != defaults[name]:
+            wanted = f"{needed}={value}" if value else needed
+            raise ConfigError(f"--{name} means nothing without --{wanted}: give both, or neither")
 
     @classmethod
     @cache

@@ -201,11 +201,15 @@ def pull(learner: Any, minibatch: Any, distribution: Any, values: Any) -> Any:
 
 
 class Pull(Part):
-    """Add a table to the batch, take values in units of 2, and count the updates."""
+    """End the episodes of training at their first step, add a table to the batch, take values in
+    units of 2, and count the updates."""
 
     def __init__(self, learner: Any) -> None:
         self.learner = learner
         self.num_updates = 0
+
+    def env_attributes(self) -> dict[str, Any]:
+        return {"x_threshold": 0.0}
 
     def on_rollout(self, rollout: Any) -> None:
         self.begun = sum(rollout.info.told["begun"].values())

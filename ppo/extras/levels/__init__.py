@@ -7,6 +7,7 @@ PLAYED = Column(flag="levels", width=f"{HERE}.episodes:width", reader=f"{HERE}.e
 
 EXTENSION = Extension(
     flags=(f"{HERE}.flags:LevelFlags",),
+    play_flags=(f"{HERE}.flags:PlayedLevels",),
     wrap=f"{HERE}.episodes:wrap",
     columns={"levels": PLAYED},
     worker_parts={"levels": f"{HERE}.episodes:InTraining"},

@@ -57,7 +57,7 @@ class DrawLevels(Wrapper):
 
     def set_training(self, **attributes: Any) -> None:
         """Take the weights of levels, and pass other attributes on. Raises EnvironmentUnavailable
-        for other weights than LevelReplay has."""
+        for other weights than LevelReplay has, and for a level in training, which is drawn."""
         weights = attributes.pop(WEIGHTS, [1] * len(self.values))
         is_list = isinstance(weights, list) and len(weights) == len(self.values)
         if not (
@@ -65,6 +65,11 @@ class DrawLevels(Wrapper):
         ):
             raise EnvironmentUnavailable(f"{WEIGHTS} are no weights of --levels={self.flag}")
         if self.is_training:
+            if self.name in attributes:
+                raise EnvironmentUnavailable(
+                    f"set_env({self.name}=...): --levels={self.flag} draws it for each episode of "
+                    "training, set something else, or leave --levels out"
+                )
             self.totals = np.cumsum(weights)
         self.others = attributes
         set_attributes(self.env, attributes)

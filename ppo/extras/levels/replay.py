@@ -14,7 +14,7 @@ from ppo.parts import Part
 from ppo.system.state_dict import State
 
 NAME = "levels"  # of the part
-TABLES = ("scores", "means", "episodes", "played")  # of its state
+TABLES = ("scores", "means", "episodes", "played", "weights")  # of its state
 RATE = 0.1  # of the moving averages of returns, in which an episode counts
 UNITS = 1_000_000  # of which weights are integers: drawing is exact on any machine
 
@@ -44,13 +44,20 @@ def replay_probabilities(
     """Return with which probability each of L levels is played next, (L,): (1 - mix) times that by
     scores, which is proportional to rank^(-1 / temperature) of the rank 1 for the highest score,
     and mix times that by staleness, which is proportional to it (Jiang et al. 2021, section 3).
+    Levels of one score, such as all that are never won, share what their ranks have.
 
     scores, staleness: (L,), the latter not negative: how long ago a level was played."""
     ranks = np.empty(len(scores))
     ranks[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-    by_score = ranks ** (-1 / temperature)
+    by_score = _mean_of_equals(ranks ** (-1 / temperature), scores)
     by_staleness = staleness if staleness.any() else np.ones(len(scores))
     return (1 - mix) * by_score / by_score.sum() + mix * by_staleness / by_staleness.sum()
+
+
+def _mean_of_equals(numbers: ndarray, keys: ndarray) -> ndarray:
+    """Return numbers (L,), each replaced by the mean of those that have the same key (L,)."""
+    _, group = np.unique(keys, return_inverse=True)
+    return (np.bincount(group, numbers) / np.bincount(group))[group]
 
 
 class LevelReplay(Part):
@@ -62,7 +69,8 @@ class LevelReplay(Part):
     advantages, as the paper has it of an episode; or the standard deviation of a level's returns,
     by moving averages. For returns of 0 and 1 its square is learnability, p (1 - p) where a share p
     is won (Rutherford et al. 2024, "No Regrets"). means, episodes (L,): of these returns, and how
-    many there were; played (L,): the iteration in which a level was played last, 0 for never."""
+    many there were; played (L,): the iteration in which a level was played last, 0 for never;
+    weights (L,): integers, as likely as levels are drawn in the next rollout."""
 
     def __init__(self, parts: Components, num_levels: int) -> None:
         self.parts = parts
@@ -70,6 +78,7 @@ class LevelReplay(Part):
         self.means = np.zeros(num_levels)
         self.episodes = np.zeros(num_levels, np.int64)
         self.played = np.zeros(num_levels, np.int64)
+        self.weights = np.ones(num_levels, np.int64)
         self.metrics: Metrics = {}
 
     def on_batch(self, rollout: Rollout, batch: Batch) -> None:
@@ -93,7 +102,7 @@ class LevelReplay(Part):
             is_new = (counts > 0) & np.isfinite(sums)
             self.scores[is_new] = sums[is_new] / counts[is_new]
         self.played[counts > 0] = self.parts.iteration
-        self.parts.env_attributes[WEIGHTS] = self.weights(flags)
+        self.weights = self._next_weights(flags)
         is_seen = self.played > 0
         self.metrics = {
             "levels/seen": is_seen.mean(),
@@ -110,18 +119,21 @@ class LevelReplay(Part):
         variance = (1 - rate) * (self.scores[level] ** 2 + rate * difference**2)
         self.scores[level] = np.sqrt(variance)
 
-    def weights(self, flags: LevelFlags) -> list[int]:
+    def env_attributes(self) -> State:
+        return {WEIGHTS: self.weights.tolist()}
+
+    def _next_weights(self, flags: LevelFlags) -> ndarray:
         """Return the weights of levels in the next rollout."""
         is_unseen = self.played == 0
         if flags.level_scores == "uniform":
-            return [1] * len(self.scores)
+            return np.ones_like(self.weights)
         if is_unseen.any():
-            return is_unseen.astype(int).tolist()
+            return is_unseen.astype(np.int64)
         staleness = (self.parts.iteration - self.played).clip(0)
         probabilities = replay_probabilities(
             self.scores, staleness, flags.level_temperature, flags.level_staleness
         )
-        return np.rint(UNITS * probabilities).astype(int).tolist()
+        return np.rint(UNITS * probabilities).astype(np.int64)
 
     def state_dict(self) -> State:
         return {name: torch.from_numpy(vars(self)[name].copy()) for name in TABLES}
@@ -132,6 +144,8 @@ class LevelReplay(Part):
         for name, table in arrays.items():
             if name != "means" and (table < 0).any():
                 raise CheckpointError(f"levels.{name} has a number that no run has: give another")
+        if state and not arrays["weights"].any():
+            raise CheckpointError("levels.weights are all 0: give another")
         vars(self).update(arrays)
 
 

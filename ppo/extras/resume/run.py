@@ -35,7 +35,7 @@ class ExactResume(Part):
                 rollout.dones,
                 rollout.info,
                 self.parts.buffers.episode_counts_at_rollout_end,
-                dict(self.parts.env_attributes),
+                self.parts.training_attributes,
                 rollout.info.told[NAME],
             )
 
@@ -43,7 +43,7 @@ class ExactResume(Part):
         parts = self.parts
         if not parts.worker.can_replay:
             return ()
-        env_attributes = dict(parts.env_attributes)
+        env_attributes = parts.training_attributes
         replies = workers.call(NAME, "restore", self.episodes.open, env_attributes)
         reset_envs = sorted(chain(*replies))
         counts = parts.buffers.episode_counts

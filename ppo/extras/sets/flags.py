@@ -17,6 +17,7 @@ class SetFlags(Flags):
         "For --model=set: comma-separated keys of the parts (n, k) of a Dict observation that are "
         "sets of up to n entities of k numbers; a part (n,) named KEY_mask, or mask, is 1 where an "
         "entity is there. Neither is standardised, so that the order of entities has no meaning.",
+        needs="model=set",
     )
 
 

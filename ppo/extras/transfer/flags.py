@@ -2,7 +2,6 @@
 
 from ppo.config.flags import Flags, ImportPath, fixed_flag, flag, live_flag
 from ppo.config.learning_flags import LINEAR, Scheduled
-from ppo.errors import ConfigError
 
 # What --init_parts can take from another run: the prefix of the names in its checkpoint.
 PARTS = {
@@ -55,24 +54,23 @@ class TeacherFlags(Flags):
         "linear:1",
         "Coefficient of the KL divergence of the policy from the teacher in the loss; linear: "
         "decays to 0 over the run.",
+        needs="teacher",
         low=0,
         schedules=LINEAR,
     )
     distill: bool = flag(
-        False, "Learn the policy from the teacher alone, without policy loss and entropy bonus."
+        False,
+        "Learn the policy from the teacher alone, without policy loss and entropy bonus.",
+        needs="teacher",
     )
     teacher_parts: str | None = flag(
         None,
         "Comma-separated keys of a Dict observation that the teacher reads; none: all.",
+        needs="teacher",
     )
     teacher_model: ImportPath | None = flag(
         None,
         "Import path of the teacher's network if it is a class of your own; none: a built-in one.",
         imports=True,
+        needs="teacher",
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("teacher_parts", "teacher_model", "distill"):
-            if getattr(self, name) and not self.teacher:
-                raise ConfigError(f"--{name} is about a teacher: give --teacher as well")

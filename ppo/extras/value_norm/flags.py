@@ -17,6 +17,7 @@ class ValueNormFlags(Flags):
         0.1,
         "Weight of an iteration's returns in their running mean and deviation; 1: of the last "
         "iteration alone.",
+        needs="value_norm",
         low=0.001,
         high=1,
     )

@@ -1,5 +1,6 @@
 """Levels: which one an episode is on, and how that follows from what is learned there."""
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -120,6 +121,7 @@ def test_levels_are_ranges_numbers_and_texts() -> None:
         "slope",
         [0.5, -1, 7, 8, True, "steep"],
     )
+    assert parse_levels("tilt:-9--8, -1 - 1") == ("tilt", [-9, -8, -1, 0, 1])
     assert parse_levels("seed:7,5") == ("seed", [7, 5])
 
 
@@ -128,11 +130,15 @@ def test_levels_are_ranges_numbers_and_texts() -> None:
     [
         (["--levels=0-4"], "--levels=0-4: expected name:0-49 or name:a,b,c or none"),
         (["--levels=level:"], "--levels=level:: expected"),
-        (["--levels=level:5-4"], "--levels=level:5-4: give 1 to 10,000 levels"),
+        (["--levels=level:5-4"], "--levels=level:5-4: 5-4 is no range, give the lower number fi"),
+        (["--levels=level:1,0.5-1.5"], "--levels=level:1,0.5-1.5: 0.5-1.5 is neither a number n"),
         (["--levels=level:0-999999999"], "give 1 to 10,000 levels"),
         (["--levels=level:0-4,3"], "--levels=level:0-4,3: give each level once"),
         (["--levels=seed:0.5"], "--levels=seed:0.5: give seeds that are integers from 0 on"),
-        (["--level_scores=return"], "--level_scores is about levels: give --levels as well"),
+        (
+            ["--level_scores=return"],
+            "--level_scores means nothing without --levels: give both, or neither",
+        ),
         (["--levels=level:0-4", "--level_temperature=0"], "--level_temperature=0: expected"),
         (["--levels=room:0-4"], "--levels=room:0-4: set_env(room="),
         (["--levels=level:0-4", "--level_staleness=2"], "--level_staleness=2: expected"),
@@ -159,10 +165,18 @@ def test_probabilities_are_those_of_the_paper() -> None:
     assert replay_probabilities(scores, staleness, 1e-300, 0.0).tolist() == [0, 1, 0]
 
 
+def test_levels_of_one_score_are_equally_likely_wherever_they_stand() -> None:
+    scores = np.array([0.0, 2.0, 0.0, 0.0, 1.0])
+    found = replay_probabilities(scores, np.zeros(5), 1, 0)
+    by_rank = 1 / np.array([4, 1, 4, 4, 2])
+    by_rank[[0, 2, 3]] = (1 / 3 + 1 / 4 + 1 / 5) / 3
+    np.testing.assert_allclose(found, by_rank / by_rank.sum())
+
+
 def replay_of(**values: Any) -> LevelReplay:
     """Make a LevelReplay of three levels, without a run around it."""
     config = LevelFlags(**{"levels": "level:0-2", "level_staleness": 0, **values})
-    parts: Any = SimpleNamespace(config=config, peers=Peers(), iteration=0, env_attributes={})
+    parts: Any = SimpleNamespace(config=config, peers=Peers(), iteration=0)
     return LevelReplay(parts, 3)
 
 
@@ -176,7 +190,7 @@ def add(
     rollout: Any = SimpleNamespace(levels=table, info=SimpleNamespace(episodes=ended))
     replay.parts.iteration += 1
     replay.on_batch(rollout, {"advantages": np.array(advantages, np.float32).ravel()})
-    return replay.parts.env_attributes[WEIGHTS]
+    return replay.env_attributes()[WEIGHTS]
 
 
 def test_levels_are_scored_by_the_mean_size_of_advantages_unseen_ones_first() -> None:
@@ -228,10 +242,9 @@ def test_the_level_of_an_episode_depends_on_its_seed_and_the_weights_only() -> N
 
 def test_evaluations_are_on_all_levels_alike_or_on_the_one_that_is_set() -> None:
     env = env_of()
-    env.get_wrapper_attr("set_training")(**{WEIGHTS: [0, 3, 0, 0, 1]})
     counts = Counter(seen(env, range(500)))
     assert all(65 < counts[level] < 135 for level in range(5))
-    env.get_wrapper_attr("set_training")(**{WEIGHTS: [0, 3, 0, 0, 1], "level": 2})
+    env.get_wrapper_attr("set_training")(level=2)
     assert {*seen(env, range(20))} == {2}
     env = env_of(eval_env=f"{HERE}:Hall")  # the same one, with levels of its own
     assert {*seen(env, range(20))} == {0}
@@ -248,6 +261,10 @@ def test_levels_may_be_seeds() -> None:
 
 def test_other_attributes_reach_the_environment_too() -> None:
     env = in_training(env_of(env_name=f"{HERE}:Taking"))
+    with pytest.raises(
+        EnvironmentUnavailable, match=r"set_env\(level=.*: --levels=level:0-4 draws"
+    ):
+        env.get_wrapper_attr("set_training")(level=2)
     env.get_wrapper_attr("set_training")(**{WEIGHTS: [0, 0, 0, 1, 0], "others": "these"})
     env.reset(seed=0)
     assert (env.unwrapped.level, env.unwrapped.others) == (3, "these")
@@ -266,7 +283,7 @@ def test_the_rollout_has_the_level_of_every_step(values: dict[str, Any]) -> None
     parts = parts_of(**values)
     with parts.make_pool() as workers:
         for iteration in (1, 2, 3):
-            info = workers.collect(iteration, parts.env_attributes)
+            info = workers.collect(iteration, parts.training_attributes)
             shown = parts.rollout.observations[:-1, :, 0].copy()
             learn(parts, info)
             assert (parts.rollout.levels[..., 0] == shown).all()
@@ -280,7 +297,7 @@ def test_a_worker_that_is_lost_does_no_harm(tmp_path: Path) -> None:
     lost = []
     with parts.make_pool(on_event=lambda kind, **details: lost.append(kind)) as workers:
         for iteration in (1, 2, 3):
-            learn(parts, workers.collect(iteration, parts.env_attributes))
+            learn(parts, workers.collect(iteration, parts.training_attributes))
             table = parts.rollout.levels[..., 0]
             assert (table == parts.rollout.observations[:-1, :, 0]).all()
             if iteration == 1:
@@ -294,7 +311,7 @@ def test_the_number_of_workers_changes_nothing() -> None:
         parts = parts_of(num_workers=num_workers)
         with parts.make_pool() as workers:
             for iteration in (1, 2, 3):
-                learn(parts, workers.collect(iteration, parts.env_attributes))
+                learn(parts, workers.collect(iteration, parts.training_attributes))
         tables.append({**copy_tables(parts.rollout), "scores": parts.state_dict()["levels.scores"]})
     for name, table in tables[0].items():
         np.testing.assert_array_equal(table, tables[1][name], name)
@@ -320,7 +337,6 @@ def test_a_resumed_run_is_the_run_without_interruption(
     resumed = load(folder / "checkpoints" / "last.safetensors")
     assert metrics(folder) == metrics(tmp_path / "whole")
     assert "episodes_lost" not in (folder / "events.jsonl").read_text()
-    assert resumed["env_attributes"] == whole["env_attributes"]
     for name, value in whole.items():
         if isinstance(value, torch.Tensor):
             assert torch.equal(resumed[name], value), name
@@ -340,6 +356,14 @@ def test_a_run_logs_its_levels_and_its_policy_plays_them(tmp_path: Path, call: C
     assert policy.evaluate(3).lengths == [8, 8, 8]
     code, _, errors = call("evaluate", str(tmp_path / "run"), f"--env_name={HERE}:Hall")
     assert (code, errors) == (0, "")
+    assert policy.env_attributes == {"level": 3}
+    held_out = load_policy(tmp_path / "run", f"{HERE}:Hall", levels="level:10,20")
+    assert {*held_out.evaluate(20).lengths} == {15, 25}
+    assert load_policy(tmp_path / "run", f"{HERE}:Hall", levels=None).evaluate(2).lengths == [5, 5]
+    evaluate = ("evaluate", str(tmp_path / "run"), f"--env_name={HERE}:Hall")
+    assert call(*evaluate, "--levels=level:15", "--episodes=2")[0] == 0
+    *_, made = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert made["lengths"] == [20, 20]
     code, _, errors = call(
         f"--resume={tmp_path / 'run'}", f"--env_name={HERE}:Hall", "--levels=level:0-3"
     )
@@ -361,7 +385,7 @@ def test_states_that_no_run_has_are_refused(tmp_path: Path, call: Call) -> None:
         ),
         ("levels.played", torch.full((5,), -1), "levels.played has a number that no"),
         ("levels.scores", torch.zeros(4, dtype=torch.float64), "levels.scores"),
-        ("env_attributes", {WEIGHTS: [1, 2]}, "level_weights are no weights of --levels=level:0-4"),
+        ("levels.weights", torch.zeros(5, dtype=torch.int64), "levels.weights are all 0"),
     ):
         path.unlink()
         save(path, {**state, name: value})

@@ -375,7 +375,7 @@ def strangers(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("--teacher={}/lstm", 2, "--teacher={}/lstm is recurrent: give one without a memory"),
         ("--teacher={}/own", 3, "if you trust it, give --teacher_model=examples.own_model:Norm"),
         ("--teacher={}/lstm --teacher_parts=arm", 2, "--teacher_parts=arm: give some of observati"),
-        ("--distill", 2, "--distill is about a teacher: give --teacher as well"),
+        ("--distill", 2, "--distill means nothing without --teacher: give both, or neither"),
         (
             "--env_name=Pendulum-v1 --teacher={}/squashed",
             2,
