@@ -30,12 +30,15 @@ def initialize(parts: Components) -> str:
                 f"--init_from={flags.init_from} does not fit ({problems}): "
                 "give --init_partial to take what does"
             )
+        # Of a layer all tensors are taken or none: each means nothing without the others.
+        layers = {name.rpartition(".")[0] for name in {**found, **wanted}.keys() - fitting.keys()}
+        fitting = {
+            name: value for name, value in fitting.items() if name.rpartition(".")[0] not in layers
+        }
         problems = f", without {', '.join(sorted({**found, **wanted}.keys() - fitting.keys()))}"
     if "policy" in flags.init_parts.split(","):
         saved = state["config"] if isinstance(state.get("config"), dict) else {}
         check_scale(f"--init_from={flags.init_from}", saved, config, parts.spaces)
-    if "normalize_observation.mean" not in fitting:
-        fitting.pop("normalize_observation.count", None)  # it belongs to the mean
     parts.load_state_dict(copy_state({**parts.state_dict(), **fitting}))
     return f"begins with {flags.init_parts} of {flags.init_from}{problems}"
 

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import torch
 
+from ppo.algorithm.flat_weights import mask_of
 from ppo.algorithm.rollout import Batch
 from ppo.callbacks.base import Callback, Run
 from ppo.components import Components
@@ -43,14 +44,24 @@ class ValueNorm(Part):
 
     In units of the deviation s, the loss of values is L_V / s^2, and what they may move by is s
     times --clip_value_coef: errors of normalised values, of targets that are normalised by the same
-    mean. All state is in the head."""
+    mean. All state is in the head; where its weights stand still, its statistics do, too."""
 
     def __init__(self, parts: Components, head: NormalizedHead) -> None:
         self.learner = parts.learner
         self.head = head
+        (name,) = (name for name, part in parts.model.named_modules() if part is head)
+        self.of_head = mask_of(parts.model, [f"{name}."])
 
     @contextmanager
     def on_update(self, batch: Batch, iteration: int) -> Iterator[None]:
+        held = self.learner.held
+        if held is None or not held[self.of_head].all():
+            self.update(batch)
+        self.learner.value_scale = self.head.std.item()
+        yield
+
+    def update(self, batch: Batch) -> None:
+        """Add a batch's returns to the statistics; change weights or old values as it takes."""
         head, learner = self.head, self.learner
         flags = ValueNormFlags.of(learner.config)
         rows = batch.get("present", slice(None))
@@ -65,8 +76,6 @@ class ValueNorm(Part):
         else:  # the old values, too, are what the network says now
             outputs = (batch["values"] - mean.item()) / std.item()
             batch["values"] = head.mean.item() + head.std.item() * outputs
-        learner.value_scale = head.std.item()
-        yield
 
 
 class LogStatistics(Callback):

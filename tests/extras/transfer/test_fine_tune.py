@@ -83,6 +83,7 @@ def test_what_does_not_fit_is_named_and_left_only_if_asked(
     state = load(tmp_path / "run" / "checkpoints" / "000000000000.safetensors")
     saved = load(source / "checkpoints" / "last.safetensors")
     assert same(saved, {**state}, "model.policy_trunk.layers.1")
+    assert not state["model.policy_trunk.layers.0.bias"].any()  # whose weight does not fit
     assert state["normalize_observation.count"] < 1  # whose mean does not fit
 
 

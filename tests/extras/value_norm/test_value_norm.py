@@ -284,3 +284,19 @@ def test_a_run_goes_on_as_it_began_and_any_number_in_its_file_raises_nothing(
         reseal(copy, lambda state, name=name, number=number: filled(state, name, number))
         code, _, errors = call(f"--resume={copy}", "--num_iterations=3", "--report=False")
         assert (code, errors) == (0, "")
+
+
+@EACH_KIND
+def test_statistics_of_a_frozen_head_stand_still(kind: str, tmp_path: Path) -> None:
+    values = {**SMALL, "total_steps": 512, "value_norm": kind}
+    train(Config(**values, run_dir=str(tmp_path / "first")))
+    first = load(tmp_path / "first" / "checkpoints" / "last.safetensors")
+    values |= {"init_from": str(tmp_path / "first"), "freeze": "value_"}
+    train(Config(**values, seed=3, run_dir=str(tmp_path / "second")))
+    second = load(tmp_path / "second" / "checkpoints" / "last.safetensors")
+    names = [name for name in first if name.startswith("model.value_head.")]
+    assert len(names) == 5
+    assert all(torch.equal(first[name], second[name]) for name in names)
+    assert not torch.equal(
+        first["model.policy_head.logits.weight"], second["model.policy_head.logits.weight"]
+    )
