@@ -114,7 +114,8 @@ def part_of(kind: str, head: NormalizedHead, *others: Any, rate: float = 0.5) ->
     """Make the part of a head, of a learner with peers that tell other moments."""
     peers = SimpleNamespace(gather=lambda moments: [moments, *others])
     config = SimpleNamespace(value_norm=kind, value_norm_rate=rate)
-    parts: Any = SimpleNamespace(learner=SimpleNamespace(config=config, peers=peers))
+    learner = SimpleNamespace(config=config, peers=peers, held=None)
+    parts: Any = SimpleNamespace(learner=learner, model=nn.Sequential(head))
     return ValueNorm(parts, head)
 
 
