@@ -15,8 +15,9 @@ STEP = 0.1
 
 
 class Forage(gymnasium.Env):
-    """Move to food (+1) and around poison (-1) on a square. An entity is its position as seen from
-    the agent, and 1 for food or -1 for poison."""
+    """Move to food and around poison on a square. An entity is its position as seen from the agent,
+    and 1 for food or -1 for poison; all food together is a reward of 1, and a piece of poison costs
+    as much as one of food gives."""
 
     observation_space = spaces.Dict(
         {

@@ -8,6 +8,7 @@ class CudaFlags(Flags):
 
     cuda_graphs: bool = flag(
         True,
-        "Launch the kernels of a gradient step, and of acting, together as a CUDA graph, where the "
-        "network is a feed-forward one of the trainer's own.",
+        "Launch the kernels of a gradient step, and of acting, together as a CUDA graph, for "
+        "--model=mlp and the CNNs; not with --squash_actions, nor with extras that change the "
+        "network.",
     )

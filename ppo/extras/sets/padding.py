@@ -10,8 +10,8 @@ class PadSequences(ObservationWrapper):
     """Pad each Sequence of Boxes (k,) in a Dict observation to (size, k) with zeros, and add
     KEY_mask, 1 where an entity is there, for --model=set.
 
-    Raises ValueError for a space without such Sequences, and for an observation with more than size
-    entities."""
+    Raises ValueError for a space without such Sequences, for one that has a KEY_mask already, and
+    for an observation with more than size entities."""
 
     def __init__(self, env: Env, size: int) -> None:
         super().__init__(env)
@@ -22,11 +22,14 @@ class PadSequences(ObservationWrapper):
         self.widths: dict[str, int] = {}
         found: dict[str, Any] = {**given.spaces}
         for key, space in given.items():
-            if isinstance(space, spaces.Sequence) and isinstance(space.feature_space, spaces.Box):
-                (self.widths[key],) = space.feature_space.shape
-                low, high = space.feature_space.low.min(), space.feature_space.high.max()
-                shape = (size, self.widths[key])
-                found[key] = spaces.Box(min(low, 0), max(high, 0), shape)
+            one = getattr(space, "feature_space", None)
+            if isinstance(one, spaces.Box) and len(one.shape) == 1:
+                if f"{key}_mask" in given.spaces:
+                    raise ValueError(f"PadSequences makes {key}_mask, and there is one: rename it")
+                (self.widths[key],) = one.shape
+                bounds = np.minimum(one.low, 0), np.maximum(one.high, 0)
+                low, high = (np.tile(bound, (size, 1)).astype(np.float32) for bound in bounds)
+                found[key] = spaces.Box(low, high)
                 found[f"{key}_mask"] = spaces.MultiBinary(size)
         if not self.widths:
             raise ValueError(f"PadSequences found no Sequence of vectors in {given}")

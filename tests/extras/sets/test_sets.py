@@ -12,8 +12,10 @@ from examples.entities import Forage
 from ppo import load_policy, train
 from ppo.config.config import Config
 from ppo.config.settings import settings_of
-from ppo.envs.make import make_env
+from ppo.envs.make import make_env, preprocess
 from ppo.errors import ConfigError
+from ppo.extras.sets.flags import standardized
+from ppo.extras.sets.model import SetTrunk
 from ppo.extras.sets.padding import PadSequences
 from ppo.models import make_model
 from ppo.models.errors import ModelMismatch
@@ -80,6 +82,52 @@ def test_observations_without_a_set_are_refused(tmp_path: Any) -> None:
         train(FORAGE, model="set", set_keys="position", run_dir=str(tmp_path / "other"), **SMALL)
 
 
+BOX = spaces.Box(-1, 1, (12, 3))
+
+
+class Shows(gymnasium.Env):
+    """Observe members of a space."""
+
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, observation_space: spaces.Dict) -> None:
+        self.observation_space = observation_space
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        return self.observation_space.sample(), {}
+
+
+def trunk_of(space: spaces.Dict, **values: Any) -> Any:
+    config = settings_of({"env_name": FORAGE, "model": "set", "preset": "none", **values}).config
+    shown: Any = preprocess(config, Shows(space)).observation_space
+    return SetTrunk(shown, config, values.get("hidden_size", 64))
+
+
+@pytest.mark.parametrize(
+    ("parts", "values", "said"),
+    [
+        ({"entities": BOX, "mask": spaces.MultiBinary(10)}, {}, "mask is .*entities_mask=Mult"),
+        ({"entities": BOX, "mask": spaces.Discrete(12)}, {}, "mask is Discrete.*12 entities"),
+        ({"entities": BOX, "entities_mask": spaces.MultiBinary(1)}, {}, "entities_mask is Multi"),
+        ({"entities": spaces.MultiDiscrete([[3, 3], [3, 3]])}, {}, "reads sets of entities"),
+        ({"entities": BOX}, {"hidden_size": 30}, "a multiple of 4 units, not 30"),
+    ],
+)
+def test_what_is_no_set_or_no_mask_is_named(parts: Any, values: Any, said: str) -> None:
+    with pytest.raises(ModelMismatch, match=said):
+        trunk_of(spaces.Dict(parts), **values)
+
+
+def test_each_set_has_the_mask_that_is_nearest() -> None:
+    arm = spaces.Dict(entities=BOX, mask=spaces.MultiBinary(12), joints=spaces.Box(-1, 1, (2,)))
+    space = spaces.Dict(arm=arm, walls=BOX, mask=spaces.MultiBinary(12), floor=BOX)
+    trunk = trunk_of(space, set_keys="arm.entities,walls")
+    assert trunk.masks == {"arm.entities": "arm.mask", "walls": "mask"}
+    assert {*trunk.others} == {"arm.joints", "floor"}
+    config = Config(model="set", set_keys="arm.entities,walls")
+    assert standardized(config, [*trunk.sets, *trunk.masks.values(), *trunk.others]) == trunk.others
+
+
 class Swarm(gymnasium.Env):
     """Observe a sequence of vectors, whose number changes."""
 
@@ -108,8 +156,18 @@ def test_sequences_are_padded_and_masked() -> None:
     assert observation["birds_mask"].tolist() == [1, 0, 0, 0]
     with pytest.raises(ValueError, match="3 entities, more than the 2 of PadSequences"):
         PadSequences(Swarm(), size=2).observation({"birds": [[0.0] * 3] * 3})
-    with pytest.raises(ValueError, match="found no Sequence"):
-        PadSequences(Forage(), size=2)
+    birds = Swarm.observation_space["birds"]
+    for space, said in (
+        (Forage.observation_space, "found no Sequence"),
+        (spaces.Dict(x=spaces.Sequence(spaces.Box(-1, 1, (3, 2)))), "found no Sequence"),
+        (spaces.Dict(birds=birds, birds_mask=spaces.MultiBinary(2)), "makes birds_mask, and"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            PadSequences(Shows(space), size=2)
+    uneven = spaces.Box(np.array([-1, 2], np.float32), np.array([1, 5], np.float32))
+    padded = PadSequences(Shows(spaces.Dict(x=spaces.Sequence(uneven))), size=2)
+    assert padded.observation_space["x"].low.tolist() == [[-1, 0]] * 2
+    assert padded.observation_space["x"].high.tolist() == [[1, 5]] * 2
 
 
 def test_sequences_are_trained_on_by_a_wrapper(tmp_path: Any) -> None:
