@@ -36,6 +36,13 @@ def find_runs(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
             yield from find_runs(folder / name, depth - 1)
 
 
+def begun(folder: Path) -> float:
+    """Return when a run was begun, or resumed last, in seconds; 0 if it has gone."""
+    with suppress(OSError):
+        return os.lstat(folder / "config.json").st_mtime
+    return 0.0
+
+
 class WatchedRun:
     """A run that a page shows."""
 

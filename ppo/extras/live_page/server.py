@@ -1,7 +1,6 @@
 """Serve the page to browsers of this machine: no other site that these show can read it."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,14 @@ from threading import Lock
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ppo.extras.live_page.folders import PLACE, Answer, WatchedRun, find_runs, newest_video
+from ppo.extras.live_page.folders import (
+    PLACE,
+    Answer,
+    WatchedRun,
+    begun,
+    find_runs,
+    newest_video,
+)
 from ppo.extras.tools.plots import COLORS, PANELS, RETURNS, UNITS
 from ppo.extras.tools.report import PAGE as REPORT
 from ppo.run.reader import misfit
@@ -25,7 +31,7 @@ FILES = {
     "/live.css": (PAGE / "live.css", "text/css"),
     "/page.css": (REPORT / "page.css", "text/css"),
 }
-MAX_RUNS = 40  # on the page: of more at the start, the newest
+MAX_RUNS = 40  # on the page: of more, the newest
 MAX_VIDEO_BYTES = 1 << 26
 # A name that leads to this machine in every browser; by another, a site could make itself its own.
 LOOPBACK = re.compile(r"(localhost|127\.0\.0\.1|\[::1\])(:\d+)?", re.IGNORECASE)
@@ -48,8 +54,9 @@ class PageServer(ThreadingHTTPServer):
 
     def __init__(self, folders: Sequence[Path], port: int) -> None:
         self.folders = [folder.resolve() for folder in folders]  # one may be named twice
-        self.runs: dict[Path, WatchedRun] = {}  # by folder; none is ever removed
-        self.session = token_hex(4)
+        self.runs: dict[Path, WatchedRun] = {}  # by folder
+        self.known: set[Path] = set()  # folders of runs, also of those that are not shown
+        self.session = token_hex(4)  # of the runs in this order, to which others are only added
         self.looking = Lock()
         super().__init__(("127.0.0.1", port), Handler)
 
@@ -66,13 +73,18 @@ class PageServer(ThreadingHTTPServer):
         return answer
 
     def _look(self) -> int:
-        """Look for runs that are new; return how many are not shown."""
+        """Look for runs that are new; return how many are not shown. Where there are too many, the
+        newest are, and pages begin anew."""
         paths = dict.fromkeys(path for folder in self.folders for path in find_runs(folder))
-        new = [path for path in paths if path not in self.runs]
-        newest = sorted(new, key=lambda path: os.lstat(path).st_ctime_ns, reverse=True)
-        shown = {*newest[: MAX_RUNS - len(self.runs)]}
-        self.runs |= {path: WatchedRun(path) for path in new if path in shown}
-        return len(new) - len(shown)
+        new = [path for path in paths if path not in self.known]
+        self.known.update(new)
+        if len(self.runs) + len(new) <= MAX_RUNS:
+            self.runs |= {path: WatchedRun(path) for path in new}
+        elif new:
+            newest = {*sorted(paths, key=begun, reverse=True)[:MAX_RUNS]}
+            self.runs = {path: WatchedRun(path) for path in paths if path in newest}
+            self.session = token_hex(4)
+        return len(paths.keys() - self.runs.keys())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):  # else the browser has gone

@@ -15,9 +15,9 @@ class SetFlags(Flags):
     set_keys: str = fixed_flag(
         "entities",
         "For --model=set: comma-separated keys of the parts (n, k) of a Dict observation that are "
-        "sets of up to n entities of k numbers; a part (n,) named KEY_mask, or mask beside them, is "
-        "1 where an entity is there. Neither is standardised, so that the order of entities has no "
-        "meaning.",
+        "sets of up to n entities of k numbers; a part (n,) named KEY_mask, or mask beside them, "
+        "is 1 where an entity is there. Neither is standardised, so that the order of entities has "
+        "no meaning.",
         needs="model=set",
     )
 

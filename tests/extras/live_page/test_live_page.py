@@ -124,12 +124,20 @@ def test_seeds_are_shown_before_their_first_row_and_when_they_begin_later(tmp_pa
 
 def test_of_many_runs_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_RUNS", 2)
-    for name in "cab":
-        os.utime(make_run(tmp_path / name), ns=(0, 0))
+    for time, name in enumerate("cab"):
+        os.utime(make_run(tmp_path / name) / "config.json", (time, time))
     with served(tmp_path) as page:
         answer = news(page)
-    assert [run["name"].rpartition("/")[2] for run in answer["runs"]] == ["a", "b"]
-    assert answer["left_out"] == 1
+        assert [run["name"].rpartition("/")[2] for run in answer["runs"]] == ["a", "b"]
+        assert answer["left_out"] == 1
+        assert news(page, answer)["session"] == answer["session"]
+        make_run(tmp_path / "d", *ROWS)
+        later = news(page, answer)
+        assert later["session"] != answer["session"]  # so that pages begin anew
+        later = news(page)
+    assert [run["name"].rpartition("/")[2] for run in later["runs"]] == ["b", "d"]
+    assert later["left_out"] == 2
+    assert len(later["runs"][1]["rows"]) == len(ROWS)
 
 
 def test_a_long_run_is_sent_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

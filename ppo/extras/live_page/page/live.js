@@ -191,7 +191,7 @@ async function ask() {
     const places = JSON.stringify(runs.map((run) => run.place));
     const answer = await (await fetch(`news?places=${encodeURIComponent(places)}`)).json();
     if (!about) begin(answer);
-    if (about.session !== answer.session) return location.reload(); // the command was started anew
+    if (about.session !== answer.session) return location.reload(); // the command was started anew, or shows other runs
     answer.runs.slice(runs.length).forEach(open);
     answer.runs.forEach((news, i) => show(runs[i], i, news));
     const left = answer.left_out && `${answer.left_out} more runs are not shown: name fewer.`;
