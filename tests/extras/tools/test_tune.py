@@ -44,7 +44,7 @@ def load(folder: Path) -> optuna.Study:
 
 
 def wait_until(is_so, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 300
     while not is_so():
         assert time.monotonic() < deadline
         assert process.poll() is None
