@@ -74,7 +74,7 @@ def test_a_logger_of_ones_own_sees_the_run_and_cannot_end_it(tmp_path: Path, cal
     code, _, error = call(*more)
     assert code == 3
     assert f"config.json would import {HERE}:Lines(path=" in error
-    assert "if you trust it, repeat --logger=" in error
+    assert "if you trust it, repeat '--logger=" in error
     assert call(*more, "--logger=none")[::2] == (0, "")  # none is imported
     assert len(calls_in(tmp_path / "good")) == 13
     assert call(*more, "--total_steps=3072", f"{good})")[::2] == (0, "")
