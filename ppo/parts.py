@@ -19,8 +19,8 @@ class Part:
     any_length: ClassVar[tuple[str, ...]] = ()
 
     def env_attributes(self) -> State:
-        """Return what environments are set to as by Run.set_env, by name, for new episodes of
-        training: policies do not have it, and no file does. Called once a rollout."""
+        """Return what environments are set to, as by Run.set_env, for new episodes of training, by
+        name: values as JSON has them. Policies do not have it. Called once a rollout."""
         return {}
 
     def on_rollout(self, rollout: Rollout) -> None:
