@@ -124,8 +124,8 @@ def test_seeds_are_shown_before_their_first_row_and_when_they_begin_later(tmp_pa
 
 def test_of_many_runs_the_newest_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "MAX_RUNS", 2)
-    for time, name in enumerate("cab"):
-        os.utime(make_run(tmp_path / name) / "config.json", (time, time))
+    for seconds, name in enumerate("cab"):
+        os.utime(make_run(tmp_path / name) / "config.json", (seconds, seconds))
     with served(tmp_path) as page:
         answer = news(page)
         assert [run["name"].rpartition("/")[2] for run in answer["runs"]] == ["a", "b"]
