@@ -14,8 +14,8 @@ README.md and commits.json.
 --beside: both train at once instead, without workers, each on a core of its own, and once more on
 each other's; the ratio of a repetition is the geometric mean of the two. On a machine whose speed
 changes from one second to the next, both are slowed down by the same. Counted is the time in which
-both train, since who is alone on the machine is faster. Writes results/commits/beside.md and
-beside.json.
+both train, since who is alone on the machine is faster. Adds to results/commits/beside.md and
+beside.json, where repetitions of the same two commits are averaged, whenever they were measured.
 """
 
 import math
@@ -33,6 +33,7 @@ import numpy as np
 
 from benchmarks import harness
 
+BESIDE = "commits/beside.json"  # by run and commits
 SAME = f"{harness.QUIET} --num_workers=2 --seed=1"
 VECTORS = f"{SAME} --preset=none --num_envs=8 --num_steps=128"
 MANY = f"{SAME} --preset=none --num_envs=64 --num_steps=128"
@@ -132,15 +133,29 @@ def measure_beside(
     return {"flags": flags, "logarithms": logarithms}
 
 
-def show_beside(runs: dict[str, harness.Result]) -> str:
+def add_beside(result: harness.Result) -> None:
+    """Add the ratios of a measurement to those before it, and write a page of all."""
+    known = harness.read_json(BESIDE)
+    for name, run in result.pop("runs").items():
+        commits = f"{name}, {result['commit']} to {result['base']}"
+        before = known.get(commits, {"logarithms": []})["logarithms"]
+        known[commits] = {**result, **run, "logarithms": [*before, *run["logarithms"]]}
+    harness.write_json(BESIDE, known)
+    harness.write_page("commits/beside.md", __doc__, show_beside(known))
+
+
+def show_beside(known: dict[str, harness.Result]) -> str:
     """Write a table of the ratios, with standard errors of their means."""
     rows = []
-    for name, result in runs.items():
+    for commits, result in known.items():
         found = result["logarithms"]
-        error = stdev(found) / math.sqrt(len(found))
-        each = harness.each(map(math.exp, found), ".3f")
-        rows.append(f"{name} | {math.exp(fmean(found)):.3f} | {error:.3f} | {each}")
-    return harness.table("here to base | ratio | standard error | each repetition", rows)
+        error = f"{stdev(found) / math.sqrt(len(found)):.3f}" if len(found) > 1 else ""
+        ratios = [*map(math.exp, found)]
+        cells = [commits, f"{math.exp(fmean(found)):.3f}", error, f"{median(ratios):.3f}"]
+        cells += [harness.each(ratios, ".3f"), f"{result['cpu']}, {result['cores']} cores"]
+        rows.append(" | ".join(cells))
+    head = "run, commits | ratio | standard error | median | each repetition | machine"
+    return harness.table(head, rows)
 
 
 def show(measure: str, runs: dict[str, harness.Result]) -> str:
@@ -175,9 +190,7 @@ def main() -> None:
             run = measure_beside if given.beside else measure
             result["runs"][name] = run(name, roots, given.repetitions, given.flags)
     if given.beside:
-        harness.write_json("commits/beside.json", result)
-        table = show_beside(result["runs"])
-        harness.write_page("commits/beside.md", __doc__, f"Base is {base}.", table, result=result)
+        add_beside(result)
         return
     harness.write_json("commits/commits.json", result)
     medians = f"Medians of {given.repetitions}; base is {base}."
