@@ -54,13 +54,13 @@ IMAGES: dict[str, Any] = {
 }
 
 
-class Shows(gymnasium.Env):
+class Samples(gymnasium.Env):
     """Shows members of a space at random, for episodes of three steps."""
 
-    action_space = spaces.Box(-1, 1, (2,))
+    action_space: spaces.Space[Any] = spaces.Box(-1, 1, (2,))
 
-    def __init__(self, name: str) -> None:
-        self.observation_space = deepcopy({**SPACES, **IMAGES}[name])
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.observation_space = deepcopy(space)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
@@ -71,3 +71,10 @@ class Shows(gymnasium.Env):
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         self.steps += 1
         return self.observation_space.sample(), float(action[0]), self.steps == 3, False, {}
+
+
+class Shows(Samples):
+    """Shows members of one of these spaces, by its name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__({**SPACES, **IMAGES}[name])

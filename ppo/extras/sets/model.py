@@ -8,6 +8,7 @@ import torch
 from gymnasium.spaces import Box
 from torch import Tensor, nn
 
+from ppo.envs.observations import shown_of
 from ppo.extras.sets.flags import mask_of, set_names
 from ppo.models.actor_critic import Trunk
 from ppo.models.distributions import orthogonal
@@ -85,7 +86,7 @@ class SetTrunk(Trunk):
 
 def _set_shape(space: Box, name: str) -> tuple[int, int]:
     """Return the shape (n, k) of a set. Raises ModelMismatch if there is none of this name."""
-    shown: Any = getattr(space, "shown", {})
+    shown = shown_of(space)
     shape: Any = (shown[name].space.shape or ()) if name in shown else ()
     if len(shape) != 2 or math.prod(shape) != math.prod(parts_of(space)[name].shape):
         raise ModelMismatch(
@@ -100,10 +101,10 @@ def _mask(space: Box, name: str, size: int) -> str | None:
     """Return the name of a set's mask, None without one. Raises ModelMismatch for one that has not
     a number for each of the set's entities."""
     mask = mask_of(name, parts_of(space))
-    shown: Any = getattr(space, "shown", {})
-    if mask and shown[mask].space.shape != (size,):
+    found = shown_of(space)[mask].space if mask else None
+    if found is not None and found.shape != (size,):
         raise ModelMismatch(
-            f"--model=set: {mask} is {shown[mask].space}, and {name} has room for {size} entities: "
+            f"--model=set: {mask} is {found}, and {name} has room for {size} entities: "
             f"give it a mask of its own, {name}_mask=MultiBinary({size})"
         )
     return mask

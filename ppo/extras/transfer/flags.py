@@ -54,7 +54,6 @@ class TeacherFlags(Flags):
         "linear:1",
         "Coefficient of the KL divergence of the policy from the teacher in the loss; linear: "
         "decays to 0 over the run.",
-        needs="teacher",
         low=0,
         schedules=LINEAR,
     )

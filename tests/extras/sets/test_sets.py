@@ -21,6 +21,7 @@ from ppo.models import make_model
 from ppo.models.errors import ModelMismatch
 from ppo.policy.factories import normalized_parts
 from tests.running import run_main
+from tests.shown import Samples
 
 FORAGE = "examples.entities:Forage"
 SMALL = {"preset": "none", "num_envs": 2, "num_steps": 32, "total_steps": 128, "verbose": 0}
@@ -85,21 +86,9 @@ def test_observations_without_a_set_are_refused(tmp_path: Any) -> None:
 BOX = spaces.Box(-1, 1, (12, 3))
 
 
-class Shows(gymnasium.Env):
-    """Observe members of a space."""
-
-    action_space = spaces.Discrete(2)
-
-    def __init__(self, observation_space: spaces.Dict) -> None:
-        self.observation_space = observation_space
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return self.observation_space.sample(), {}
-
-
 def trunk_of(space: spaces.Dict, **values: Any) -> Any:
     config = settings_of({"env_name": FORAGE, "model": "set", "preset": "none", **values}).config
-    shown: Any = preprocess(config, Shows(space)).observation_space
+    shown: Any = preprocess(config, Samples(space)).observation_space
     return SetTrunk(shown, config, values.get("hidden_size", 64))
 
 
@@ -163,9 +152,9 @@ def test_sequences_are_padded_and_masked() -> None:
         (spaces.Dict(birds=birds, birds_mask=spaces.MultiBinary(2)), "makes birds_mask, and"),
     ):
         with pytest.raises(ValueError, match=said):
-            PadSequences(Shows(space), size=2)
+            PadSequences(Samples(space), size=2)
     uneven = spaces.Box(np.array([-1, 2], np.float32), np.array([1, 5], np.float32))
-    padded = PadSequences(Shows(spaces.Dict(x=spaces.Sequence(uneven))), size=2)
+    padded = PadSequences(Samples(spaces.Dict(x=spaces.Sequence(uneven))), size=2)
     assert padded.observation_space["x"].low.tolist() == [[-1, 0]] * 2
     assert padded.observation_space["x"].high.tolist() == [[1, 5]] * 2
 
