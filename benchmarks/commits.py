@@ -15,7 +15,8 @@ README.md and commits.json.
 each other's; the ratio of a repetition is the geometric mean of the two. On a machine whose speed
 changes from one second to the next, both are slowed down by the same. Counted is the time in which
 both train, since who is alone on the machine is faster. Adds to results/commits/beside.md and
-beside.json, where repetitions of the same two commits are averaged, whenever they were measured.
+beside.json, where repetitions of the same two commits on the same processor are averaged, whenever
+they were measured.
 """
 
 import math
@@ -137,7 +138,7 @@ def add_beside(result: harness.Result) -> None:
     """Add the ratios of a measurement to those before it, and write a page of all."""
     known = harness.read_json(BESIDE)
     for name, run in result.pop("runs").items():
-        commits = f"{name}, {result['commit']} to {result['base']}"
+        commits = f"{name}, {result['commit']} to {result['base']}, {result['cpu']}"
         before = known.get(commits, {"logarithms": []})["logarithms"]
         known[commits] = {**result, **run, "logarithms": [*before, *run["logarithms"]]}
     harness.write_json(BESIDE, known)
@@ -152,9 +153,9 @@ def show_beside(known: dict[str, harness.Result]) -> str:
         error = f"{stdev(found) / math.sqrt(len(found)):.3f}" if len(found) > 1 else ""
         ratios = [*map(math.exp, found)]
         cells = [commits, f"{math.exp(fmean(found)):.3f}", error, f"{median(ratios):.3f}"]
-        cells += [harness.each(ratios, ".3f"), f"{result['cpu']}, {result['cores']} cores"]
+        cells.append(harness.each(ratios, ".3f"))
         rows.append(" | ".join(cells))
-    head = "run, commits | ratio | standard error | median | each repetition | machine"
+    head = "run, commits, processor | ratio | standard error | median | each repetition"
     return harness.table(head, rows)
 
 
