@@ -11,12 +11,12 @@ with the CNN, EnvPool's LunarLander with 64. A ratio above 1 is in favour of thi
 speed, below 1 for the start-up. The machine should have nothing else to do. Writes results/commits/
 README.md and commits.json.
 
---beside: both train at once instead, without workers, each on a core of its own, and once more on
-each other's; the ratio of a repetition is the geometric mean of the two. On a machine whose speed
-changes from one second to the next, both are slowed down by the same. Counted is the time in which
-both train, since who is alone on the machine is faster. Adds to results/commits/beside.md and
-beside.json, where repetitions of the same two commits on the same processor are averaged, whenever
-they were measured.
+--beside: both train at once instead, without workers, each on a core of its own, which they exchange
+each half second: on a machine whose cores change their speed from one second to the next, both are
+slowed down by the same. Once more with the other one started first; the ratio of a repetition is
+the geometric mean of the two. Counted is the time in which both train, since who is alone on the
+machine is faster. Adds to results/commits/beside.md and beside.json, where repetitions of the same
+two commits on the same processor are averaged, whenever they were measured.
 """
 
 import math
@@ -25,10 +25,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median, stdev
+from threading import Event
 
 import numpy as np
 
@@ -48,6 +49,7 @@ RUNS = {
     "PongNoFrameskip-v4": f"{PIXELS} --total_steps=10240",
     "EnvPool/LunarLander-v3": f"{MANY} --total_steps=409600",
 }
+EXCHANGE_SECONDS = 0.5
 MEASURES = {"steps_per_second": ",.0f", "startup_seconds": ".2f"}
 
 
@@ -111,26 +113,47 @@ def steps_together(runs: Sequence[harness.Run]) -> list[float]:
     ]
 
 
-def measure_beside(
-    name: str, roots: dict[str, Path], repetitions: int, more: str
-) -> harness.Result:
-    """Train here and there at once; return the logarithms of the ratios of speeds, here to base."""
-    flags = f"--env_name={name} {RUNS[name]} --num_workers=0 {more}"
+def exchange_cores(cores: Sequence[int], done: Event) -> None:
+    """Give the processes that this one has started each other's core, again and again."""
+    while not done.wait(EXCHANGE_SECONDS):
+        cores = cores[::-1]
+        with suppress(OSError):  # one has just ended
+            started = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+            processes = sorted(map(int, " ".join(started).split()))
+            for process, core in zip(processes, cores, strict=False):
+                for thread in Path(f"/proc/{process}/task").iterdir():
+                    os.sched_setaffinity(int(thread.name), {core})
+
+
+def train_together(flags: str, roots: Sequence[Path], cores: Sequence[int]) -> list[harness.Run]:
+    """Train by the main.py of two checkouts at once, on two cores that they exchange."""
 
     def train_on(root: Path, core: int) -> harness.Run:
         program = ("taskset", "--cpu-list", str(core), *harness.MAIN)
         return train(flags, root, program)
 
+    done = Event()
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(exchange_cores, cores, done)
+        try:
+            return list(threads.map(train_on, roots, cores))
+        finally:
+            done.set()
+
+
+def measure_beside(
+    name: str, roots: dict[str, Path], repetitions: int, more: str
+) -> harness.Result:
+    """Train here and there at once; return the logarithms of the ratios of speeds, here to base."""
+    flags = f"--env_name={name} {RUNS[name]} --num_workers=0 {more}"
+    here, base = roots["here"], roots["base"]
     logarithms = []
     cores = sorted(os.sched_getaffinity(0))[:2]
-    with ThreadPoolExecutor(2) as both:
-        for count in range(1, repetitions + 1):
-            found = []
-            for own_cores in (cores, cores[::-1]):
-                here, base = steps_together(list(both.map(train_on, roots.values(), own_cores)))
-                found.append(math.log(here / base))
-            logarithms.append(fmean(found))
-            print(f"{name}, {count} of {repetitions}: {math.exp(logarithms[-1]):.3f}", flush=True)
+    for count in range(1, repetitions + 1):
+        of_here, of_base = steps_together(train_together(flags, [here, base], cores))
+        again_base, again_here = steps_together(train_together(flags, [base, here], cores))
+        logarithms.append(math.log(of_here * again_here / (of_base * again_base)) / 2)
+        print(f"{name}, {count} of {repetitions}: {math.exp(logarithms[-1]):.3f}", flush=True)
     return {"flags": flags, "logarithms": logarithms}
 
 

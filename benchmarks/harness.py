@@ -106,7 +106,7 @@ def commit() -> str | None:
 
 
 def processor() -> str:
-    """Name the processor, and the AVX-512 that doubles the width of a matrix product where it is."""
+    """Name the processor, and whether it has AVX-512, by which matrix products differ most."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
