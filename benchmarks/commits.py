@@ -11,12 +11,12 @@ with the CNN, EnvPool's LunarLander with 64. A ratio above 1 is in favour of thi
 speed, below 1 for the start-up. The machine should have nothing else to do. Writes results/commits/
 README.md and commits.json.
 
---beside: both train at once instead, without workers, each on a core of its own, which they exchange
-each half second: on a machine whose cores change their speed from one second to the next, both are
-slowed down by the same. Once more with the other one started first; the ratio of a repetition is
-the geometric mean of the two. Counted is the time in which both train, since who is alone on the
-machine is faster. Adds to results/commits/beside.md and beside.json, where repetitions of the same
-two commits on the same processor are averaged, whenever they were measured.
+--beside: both train at once instead, without workers, each on a core of its own, which they
+exchange each half second: on a machine whose cores change their speed from one second to the next,
+both are slowed down by the same. Once more with the other one started first; the ratio of a
+repetition is the geometric mean of the two. Counted is the time in which both train, since who is
+alone on the machine is faster. Adds to results/commits/beside.md and beside.json, where repetitions
+of the same two commits on the same processor are averaged, whenever they were measured.
 """
 
 import math
