@@ -5,7 +5,6 @@ import sys
 from collections.abc import Mapping
 from functools import cache
 from graphlib import TopologicalSorter
-from importlib.metadata import distributions
 from multiprocessing import parent_process
 from pathlib import Path
 from pkgutil import resolve_name
@@ -173,11 +172,7 @@ def extensions() -> dict[str, Extension]:
     warning."""
     names = sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py"))
     paths = {name: f"{GROUP}.{name}:EXTENSION" for name in names}
-    here = os.path.realpath(os.curdir)
-    installed = [path for path in sys.path if os.path.realpath(path) != here]
-    for package in distributions(path=installed):
-        points = package.entry_points.select(group=GROUP)
-        paths |= {point.name: point.value for point in points}
+    paths |= entry_points()
     loaded: dict[str, Extension] = {}
     for name, path in paths.items():
         try:
@@ -191,6 +186,21 @@ def extensions() -> dict[str, Extension]:
             _warn(f"the extension {name} is left out: it needs {', '.join(missing)}")
         else:
             found[name] = loaded[name]
+    return found
+
+
+def entry_points() -> dict[str, str]:
+    """Return the import paths of the extensions of installed packages by name. Only a package whose
+    file has the group is read by importlib.metadata, which takes as long to import as all flags."""
+    found: dict[str, str] = {}
+    here = os.path.realpath(os.curdir)
+    installed = (Path(path) for path in sys.path if os.path.realpath(path) != here)
+    for file in (file for path in installed for file in path.glob("*-info/entry_points.txt")):
+        if GROUP in file.read_text(encoding="utf-8"):
+            from importlib.metadata import PathDistribution
+
+            points = PathDistribution(file.parent).entry_points.select(group=GROUP)
+            found |= {point.name: point.value for point in points}
     return found
 
 
