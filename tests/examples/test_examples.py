@@ -247,7 +247,7 @@ EVERYDAY = ("README.md", "docs/usage.md", "docs/your-own.md")
 BRIEFLY = "--num_iterations=2 --eval_episodes=1 --report=False --max_time=5s"
 # They need what is not here, or have tests of their own.
 ELSEWHERE = (
-    *("cuda", "human", "/lander", "reach", "Reach", "ENV", "--help", "wandb", "own_logger"),
+    *("cuda", "human", "/lander", "reach", "Reach", "ENV", "RUN", "--help", "wandb", "own_logger"),
     *("set runs", "runs/my ", "tune", "seeds", "watch"),
 )
 
