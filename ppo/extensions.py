@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ppo.errors import describe
+from ppo.system.files import read_bytes
 from ppo.system.output import show
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ def extensions() -> dict[str, Extension]:
     warning."""
     names = sorted(path.parent.name for path in EXTRAS.glob("*/__init__.py"))
     paths = {name: f"{GROUP}.{name}:EXTENSION" for name in names}
-    paths |= entry_points()
+    paths |= _entry_points()
     loaded: dict[str, Extension] = {}
     for name, path in paths.items():
         try:
@@ -189,18 +190,24 @@ def extensions() -> dict[str, Extension]:
     return found
 
 
-def entry_points() -> dict[str, str]:
-    """Return the import paths of the extensions of installed packages by name. Only a package whose
-    file has the group is read by importlib.metadata, which takes as long to import as all flags."""
-    found: dict[str, str] = {}
-    here = os.path.realpath(os.curdir)
-    installed = (Path(path) for path in sys.path if os.path.realpath(path) != here)
-    for file in (file for path in installed for file in path.glob("*-info/entry_points.txt")):
-        if GROUP in file.read_text(encoding="utf-8"):
-            from importlib.metadata import PathDistribution
+def _entry_points() -> dict[str, str]:
+    """Return the import paths of the extensions of installed packages by name.
 
-            points = PathDistribution(file.parent).entry_points.select(group=GROUP)
-            found |= {point.name: point.value for point in points}
+    importlib.metadata takes as long to import as all flags: it reads only a package whose file has
+    the group. A file that cannot be read is left out with a warning."""
+    here = os.path.realpath(os.curdir)
+    installed = [Path(folder) for folder in sys.path if os.path.realpath(folder) != here]
+    files = [file for folder in installed for file in folder.glob("*-info/entry_points.txt")]
+    found: dict[str, str] = {}
+    for file in files:
+        try:
+            if GROUP.encode() in read_bytes(file):
+                from importlib.metadata import PathDistribution
+
+                points = PathDistribution(file.parent).entry_points.select(group=GROUP)
+                found |= {point.name: point.value for point in points}
+        except Exception as error:
+            _warn(f"the extensions of {file.parent.stem} are left out: {describe(error)}")
     return found
 
 

@@ -202,6 +202,29 @@ def test_an_extension_without_another_that_it_needs_is_left_out(ppo: Run, tmp_pa
     assert done.stderr == "warning: the extension plugin is left out: it needs nobody\n"
 
 
+def test_entry_points_that_cannot_be_read_are_left_out_with_a_warning(
+    ppo: Run, tmp_path: Path
+) -> None:
+    for name in ("text", "folder"):
+        (tmp_path / "site" / f"{name}-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "site/text-1.0.dist-info/entry_points.txt").write_bytes(b"[ppo.extras]\n\xff = 1")
+    (tmp_path / "site/folder-1.0.dist-info/entry_points.txt").mkdir()
+    done = ppo("--help")
+    folder, text = sorted(done.stderr.splitlines())
+    assert folder.startswith("warning: the extensions of folder-1.0 are left out: NotRegular: ")
+    assert text.startswith("warning: the extensions of text-1.0 are left out: 'utf-8' codec ")
+    assert done.returncode == 0
+
+
+def test_a_start_without_packages_that_extend_it_does_not_import_importlib_metadata(
+    tmp_path: Path,
+) -> None:
+    code = "import sys, ppo.config.config; print('importlib.metadata' in sys.modules)"
+    assert python(code, tmp_path).stdout == "False\n"
+    installed(tmp_path / "site")
+    assert python(code, tmp_path).stdout == "True\n"
+
+
 def test_a_broken_extension_is_left_out_with_a_warning(ppo: Run, tmp_path: Path) -> None:
     installed(tmp_path / "site", "plugin:NOTHING")
     done = ppo("--help")
