@@ -68,8 +68,8 @@ def checkout(commit: str) -> Iterator[Path]:
 
 
 def train(flags: str, root: Path, program: Sequence[str] = harness.MAIN) -> harness.Run:
-    """Train by the main.py of a checkout."""
-    env = {**os.environ, "PYTHONPATH": str(root)}
+    """Train by the main.py of a checkout, whose modules are compiled once, as a user's are."""
+    env = {**os.environ, "PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": ""}
     return harness.train(flags, cwd=root, env=env, program=program)
 
 
@@ -134,11 +134,13 @@ def train_together(flags: str, roots: Sequence[Path], cores: Sequence[int]) -> l
 
     done = Event()
     with ThreadPoolExecutor(3) as threads:
-        threads.submit(exchange_cores, cores, done)
+        exchanging = threads.submit(exchange_cores, cores, done)
         try:
-            return list(threads.map(train_on, roots, cores))
+            runs = list(threads.map(train_on, roots, cores))
         finally:
             done.set()
+        exchanging.result()  # raises what it has raised
+    return runs
 
 
 def measure_beside(

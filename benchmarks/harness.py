@@ -106,7 +106,7 @@ def commit() -> str | None:
 
 
 def processor() -> str:
-    """Name the processor, and whether it has AVX-512, by which matrix products differ most."""
+    """Name the processor, and AVX-512 if it has it: clouds give several kinds the same name."""
     cpuinfo = Path("/proc/cpuinfo")
     text = cpuinfo.read_text() if cpuinfo.exists() else ""
     model = re.search(r"model name\s*: (.*)", text)

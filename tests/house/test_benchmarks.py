@@ -1,12 +1,17 @@
 """Benchmarks start, measure what they say on tiny inputs, and give both trainers the same work."""
 
 import json
+import os
 import shlex
+import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -199,6 +204,34 @@ def test_a_learning_run_can_be_checked_bit_for_bit(
     assert not learning.is_unchanged("tiny", elsewhere)
     learning.write_page({"tiny": {**harness.describe(), "runs": [run]}})
     assert is_table((results / "learning/README.md").read_text())
+
+
+def exchanged() -> tuple[list[int], list[set[int]]]:
+    """Return two cores, and those of two processes that were started on them, when exchanged."""
+    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # tests may have a core each
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    sleep = ("sleep", "60")
+    begun = [subprocess.Popen(["taskset", "--cpu-list", str(x), *sleep]) for x in cores]
+    done = Event()
+    try:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(commits.exchange_cores, cores, done)
+            deadline = time.monotonic() + 30
+            found: list[set[int]] = []
+            while found != [{x} for x in cores[::-1]] and time.monotonic() < deadline:
+                time.sleep(0.02)
+                found = [os.sched_getaffinity(process.pid) for process in begun]
+            done.set()
+    finally:
+        for process in begun:
+            process.kill()
+            process.wait()
+    return cores, found
+
+
+def test_runs_side_by_side_exchange_their_cores() -> None:
+    cores, found = harness.in_fresh_process(exchanged)
+    assert found == [{core} for core in cores[::-1]]
 
 
 def test_runs_with_rewards_in_another_unit_are_shown_in_the_environments_own(
