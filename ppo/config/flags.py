@@ -11,12 +11,22 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache, partial
 from os import PathLike
 from pkgutil import resolve_name
 from types import NoneType
-from typing import Annotated, Any, Literal, NoReturn, cast, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    cast,
+    get_args,
+    get_origin,
+)
 
 from typing_extensions import Self, dataclass_transform
 
@@ -87,19 +97,41 @@ run_flag = partial(flag, scope="run")
 
 
 @dataclass_transform(frozen_default=True)
-@dataclass(frozen=True)
 class Flags:
-    """Base class of sets of flags; every subclass becomes a frozen dataclass.
+    """Base class of sets of flags; every subclass becomes a dataclass that does not change.
 
-    Values are converted as by convert. Raises ConfigError if a flag does not take its value.
+    Values are converted as by convert. Raises ConfigError if a flag does not take its value. The
+    methods of a frozen dataclass are here once: every process would wait for Python to write and
+    compile those of thirty subclasses.
     """
 
+    if TYPE_CHECKING:  # every subclass has them
+        __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
     def __init_subclass__(cls) -> None:
-        dataclass(frozen=True)(cls)
+        dataclass(init=False, repr=False, eq=False)(cls)
+
+    def __init__(self, *values: Any, **given: Any) -> None:
+        settings = {option.name: option.default for option in fields(self)}
+        given = {**dict(zip(settings, values, strict=False)), **given}
+        if unknown := given.keys() - settings.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(sorted(unknown))}")
+        vars(self).update({**settings, **given})
+        self.__post_init__()
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise FrozenInstanceError(f"cannot assign to field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __repr__(self) -> str:
+        settings = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({settings})"
 
     def __post_init__(self) -> None:
         for option in fields(self):
-            object.__setattr__(self, option.name, convert(option, getattr(self, option.name)))
+            vars(self)[option.name] = convert(option, getattr(self, option.name))
         for option in fields(self):
             if needs := option.metadata.get("needs"):
                 self._check_needed(option.name, *needs.partition("="))
