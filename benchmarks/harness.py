@@ -28,6 +28,7 @@ from unittest import mock
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
+TRAINER = ("main.py", "ppo", "envs", "models")  # what is measured
 MAIN: Sequence[str] = (sys.executable, "main.py")
 QUIET = "--eval_episodes=0 --logger=none --report=False"
 # Columns of metrics.csv that two runs of the same work need not share.
@@ -99,9 +100,10 @@ def git(*arguments: str, cwd: Path = ROOT) -> str:
 
 
 def commit() -> str | None:
-    """Return the commit of this checkout, -dirty with changes or new files outside results/."""
+    """Return the last commit that changed the trainer, so that results are of one release whatever
+    is written of them meanwhile; -dirty with changes or new files outside results/."""
     changes = git("status", "--porcelain", "--", ".", ":!results")
-    name = git("rev-parse", "--short", "HEAD")
+    name = git("log", "-1", "--format=%h", "--", *TRAINER)
     return f"{name}-dirty" if name and changes else name or None
 
 

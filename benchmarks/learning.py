@@ -8,8 +8,9 @@ CarRacing is evaluated by --episodes=20, whose pictures take half an hour otherw
 is in the trainer's one process, one run per core at a time, in runs/learning/, where one that was
 stopped is continued by the same command. --seeds=0 only writes the page; --check trains the first
 ten iterations again and compares their metrics with those of the results, bit for bit but for
-times. Another processor rounds otherwise: where they differ, the commit of the result trains them
-here too, and all metrics that both have are compared.
+times, and notes the commit at which they were the same. Another processor rounds otherwise: where
+they differ, the commit of the result trains them here too, and all metrics that both have are
+compared.
 
 --sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo
 (benchmarks/parts/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread;
@@ -212,10 +213,11 @@ def show(results: dict[str, harness.Result]) -> str:
             f"{median(each['seconds'] for each in runs):,.0f}",
             f"`python main.py {RUNS.get(run, '')}`",
             str(result["commit"]),
+            result.get("same_bits_at", ""),
         ]
         rows.append(" | ".join(cells))
     head = "run | steps | evaluation | each seed | last 100 | published | seconds"
-    return harness.table(f"{head} | command | commit", rows)
+    return harness.table(f"{head} | command | commit | same bits at", rows)
 
 
 def train_beside(
@@ -365,6 +367,10 @@ def main() -> None:
             results = {run: x for run, x in read("ours").items() if run in given.runs}
             same = threads.map(has_same_bits, results, results.values())
             changed = [run for run, is_same in zip(results, same, strict=True) if not is_same]
+            for run in results.keys() - changed:
+                results[run]["same_bits_at"] = harness.commit()
+            write("ours", {**read("ours"), **results})
+            write_page(read("ours"))
             parser.exit(bool(changed), f"with other bits: {', '.join(changed) or 'none'}\n")
         waiting = {
             run: [threads.submit(train, run, given.episodes, seed) for seed in seeds]

@@ -24,7 +24,6 @@ from ppo import load_policy
 
 FOLDER = harness.ROOT / "policies"
 RUNS = harness.ROOT / "runs" / "policies"
-TRAINER = ("main.py", "ppo", "envs", "models")  # what decides the bits of a policy
 SEED_OF_GAMES = 1000
 # By the preset of the environment, or of its family; what the preset does not say is given here.
 ENVIRONMENTS = {
@@ -54,8 +53,8 @@ def run_of(name: str, seed: int, commit: str) -> Path:
 
 def trainer_commit() -> str:
     """Return the last commit that changed the trainer, -dirty if it has been changed since."""
-    commit = harness.git("log", "-1", "--format=%H", "--", *TRAINER)
-    return commit + "-dirty" * bool(harness.git("status", "--porcelain", "--", *TRAINER))
+    commit = harness.git("log", "-1", "--format=%H", "--", *harness.TRAINER)
+    return commit + "-dirty" * bool(harness.git("status", "--porcelain", "--", *harness.TRAINER))
 
 
 def read_cards() -> dict[str, harness.Result]:

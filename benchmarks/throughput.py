@@ -1,6 +1,6 @@
 """Training speed beside Stable-Baselines3: python -m benchmarks.throughput [--quick | --scaling |
 --device=cuda] [--workloads=W,...] [--sizes=8,64,256] [--repetitions=5] [--flags="--name=value ..."]
-[--name=NAME]
+[--cleanrl="python FOLDER/ppo.py"] [--name=NAME]
 
 Trains on the same work in turn, as many steps by each trainer, for environments cost more or less
 as a policy learns. Ours is main.py in a fresh process, as a user calls it, with a worker process
@@ -11,7 +11,8 @@ are environment steps per second from the end of the first iteration to the end 
 
 - CartPole-v1, LunarLander-v3, BipedalWalker-v3: 8 environments x 128 steps, 4 epochs x 4
   minibatches, 2 x 64 tanh each for policy and value, learned in one thread by both, the best for
-  each. Ours also with more environments and as many minibatches; ratios are to SB3 with 8
+  each. Ours also with more environments and as many minibatches, and on 64 of EnvPool's; ratios are
+  to SB3 with 8
 - PongNoFrameskip-v4: the same from pixels, Nature CNN, a torch thread per core; ours by
   --precision=auto and float32
 - robotics: HalfCheetah, 16 x 512, 10 epochs of minibatches of 512, 2 x 256, both normalise
@@ -21,6 +22,7 @@ are environment steps per second from the end of the first iteration to the end 
 - memory: CartPole without velocities, LSTM of 128; the peer is RecurrentPPO of SB3-Contrib, with
   one LSTM for policy and value as ours has
 - the last four beside SB3 plain by one torch thread and by two
+- --cleanrl: how to run CleanRL's ppo.py, which does CartPole-v1's work too, in one torch thread
 
 Shares of an iteration are medians of collecting and learning in those runs, and of collecting what
 environments and policy take when one worker's part of them is run alone; the rest is communication,
@@ -52,6 +54,7 @@ from benchmarks.parts.workloads import (
     PHASES,
     WORKLOADS,
     memory_of,
+    run_cleanrl,
     run_ours,
     run_sb3,
 )
@@ -59,6 +62,7 @@ from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 
 QUICK = "CartPole-v1,LunarLander-v3"
+ENVPOOL = ("CartPole-v1", "LunarLander-v3", "BipedalWalker-v3")
 SCALED = {"LunarLander-v3": (8, 16, 64, 256, 1024), GAME: (8, 16, 64, 256)}
 ON_DEVICE = ("LunarLander-v3", GAME)
 DEVICE_SIZES = {8: 24, 64: 6}  # iterations by the number of environments
@@ -67,11 +71,16 @@ SIZE = 64  # environments where the number of workers changes
 
 
 def measure(
-    name: str, flags: str, sizes: list[int], repetitions: int, is_quick: bool = False
+    name: str,
+    flags: str,
+    sizes: list[int],
+    repetitions: int,
+    is_quick: bool = False,
+    cleanrl: str = "",
 ) -> harness.Result:
-    """Run both trainers on a workload with the same seeds; say where our time goes.
+    """Run the trainers on a workload with the same seeds; say where our time goes.
 
-    sizes: of ours, if the workload is one that grows.
+    sizes: of ours, if the workload is one that grows; cleanrl: the beginning of a command line.
     """
     workload = WORKLOADS[name]
     if not workload.is_documented:
@@ -83,6 +92,13 @@ def measure(
         who: partial(run_ours, workload.env_name, workload.steps_of(size, is_quick), its)
         for who, (size, its) in own.items()
     }
+    if name in ENVPOOL and not is_quick:
+        variants[f"ours, {SIZE}, EnvPool"] = partial(
+            run_ours,
+            f"EnvPool/{name}",
+            workload.steps_of(SIZE),
+            f"{workload.own_flags(SIZE)} {flags}",
+        )
     threads = harness.num_cores() if name == GAME else 1
     peers = {"SB3": (True, threads), "SB3 plain": (False, threads)}
     if name == GAME:
@@ -92,6 +108,8 @@ def measure(
     steps = workload.steps_of(is_quick=is_quick)
     for who, how in peers.items():
         variants[who] = partial(harness.in_fresh_process, run_sb3, workload, steps, *how)
+    if cleanrl and name == "CartPole-v1":
+        variants["CleanRL"] = partial(run_cleanrl, cleanrl, workload, steps)
     runs = harness.alternate(variants, range(1, repetitions + 1), name)
     result = {"env_name": workload.env_name, "runs": runs, "explained": {}}
     for who, (size, its) in own.items():
@@ -109,7 +127,7 @@ def compare(results: harness.Result) -> str:
         speeds = {
             who: [run["steps_per_second"] for run in runs] for who, runs in result["runs"].items()
         }
-        peers = [who for who in speeds if who.startswith("SB3")]
+        peers = [who for who in speeds if not who.startswith("ours")]
         for who, own in speeds.items():
             ratios = {peer: harness.ratios(own, speeds[peer]) for peer in peers if who not in peers}
             medians = [f"{found['of_medians']:.2f} x {peer}" for peer, found in ratios.items()]
@@ -271,6 +289,7 @@ def parse() -> argparse.Namespace:
         __doc__, repetitions=5, flags="", sizes="8,64,256", device="", batch=4096
     )
     parser.add_argument("--workloads", help=f"some of {', '.join(WORKLOADS)}; default: all")
+    parser.add_argument("--cleanrl", default="", help="how to run CleanRL's ppo.py; default: not")
     parser.add_argument("--name", default="", help="of the results' files, for another machine")
     parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
     parser.add_argument("--scaling", action="store_true", help="by workers and environments")
@@ -305,7 +324,9 @@ def main() -> None:
     path = f"throughput/{given.name or 'throughput'}.json"
     results = {} if given.quick else harness.read_json(path)
     for name in given.workloads:
-        found = measure(name, given.flags, given.sizes, given.repetitions, given.quick)
+        found = measure(
+            name, given.flags, given.sizes, given.repetitions, given.quick, given.cleanrl
+        )
         results[name] = {**about, **found}
         if not given.quick:
             harness.write_json(path, results)

@@ -2,6 +2,10 @@
 Stable-Baselines3 with settings that mean the same.
 """
 
+import os
+import re
+import shlex
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -194,6 +198,31 @@ def run_sb3(
     (begin, first, _), *_, (end, last, mean_return) = ends
     assert last == steps
     return {"steps_per_second": (last - first) / (end - begin), "mean_return": mean_return}
+
+
+def run_cleanrl(command: str, workload: Workload, steps: int, seed: int) -> harness.Result:
+    """Measure CleanRL's ppo.py, from the end of its first iteration to the last, by the mean speed
+    since its beginning that it prints after each. Raises SystemExit if it fails."""
+    flags = {
+        "env-id": workload.env_name,
+        "total-timesteps": steps,
+        "num-envs": workload.num_envs,
+        "num-steps": workload.num_steps,
+        "num-minibatches": workload.num_minibatches,
+        "update-epochs": workload.num_epochs,
+        "clip-coef": SB3["clip_range"],
+        "seed": seed,
+    }
+    line = [*shlex.split(command), *(f"--{name}={value}" for name, value in flags.items())]
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {**os.environ, **harness.ONE_THREAD}
+        done = subprocess.run(line, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
+    speeds = [float(speed) for speed in re.findall(r"SPS: (\d+)", done.stdout)]
+    iteration = workload.num_envs * workload.num_steps
+    if done.returncode or len(speeds) != steps // iteration:
+        raise SystemExit(f"{shlex.join(line)} ended with exit code {done.returncode}")
+    seconds = steps / speeds[-1] - iteration / speeds[0]
+    return {"steps_per_second": (steps - iteration) / seconds}
 
 
 def sb3_envs(workload: Workload, is_documented: bool, seed: int) -> Any:

@@ -19,7 +19,7 @@ import pytest
 from benchmarks import all as all_benchmarks
 from benchmarks import commits, harness, latency, learning, solve, throughput, value_norm
 from benchmarks.parts import limits, zoo
-from benchmarks.parts.workloads import WORKLOADS, run_ours, sb3_envs
+from benchmarks.parts.workloads import WORKLOADS, run_cleanrl, run_ours, sb3_envs
 from ppo.config.config import Config
 from ppo.config.flags import parse_flags
 from ppo.config.settings import settings_of
@@ -129,6 +129,18 @@ def test_both_trainers_are_measured_on_a_workload(name: str) -> None:
     assert len(speeds) == 3
     assert min(speeds) > 0
     assert is_table(throughput.compare({name: found}))
+
+
+def test_the_speed_of_cleanrl_is_that_after_its_first_iteration(tmp_path: Path) -> None:
+    script = tmp_path / "ppo.py"
+    work = WORKLOADS["CartPole-v1"]
+    # 1,024 steps after 2 s, 1,024 more after 2.5.
+    script.write_text("print('SPS: 512', 'SPS: 819', sep='\\nglobal_step=1\\n')")
+    command = f"{sys.executable} {script}"
+    found = run_cleanrl(command, work, 2048, seed=1)
+    assert found["steps_per_second"] == pytest.approx(2048, rel=0.01)
+    with pytest.raises(SystemExit, match=r"ppo\.py"):
+        run_cleanrl(command, work, 4096, seed=1)
 
 
 @pytest.mark.slow
@@ -251,15 +263,20 @@ def test_runs_with_rewards_in_another_unit_are_shown_in_the_environments_own(
     assert is_table((results / "value_norm/README.md").read_text())
 
 
-def test_a_commit_is_dirty_with_a_new_file_too_but_not_with_results(
+def test_a_commit_is_the_last_of_the_trainer_and_dirty_with_new_files_but_not_with_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(harness, "git", partial(harness.git, cwd=tmp_path))
     harness.git("init")
     author = ("-c", "user.name=A", "-c", "user.email=a@example.com")
-    harness.git(*author, "commit", "--allow-empty", "--message=Begin")
+    made = []
+    for name in ("main.py", "README.md"):
+        (tmp_path / name).touch()
+        harness.git("add", ".")
+        harness.git(*author, "commit", f"--message={name}")
+        made.append(harness.git("rev-parse", "--short", "HEAD"))
     clean = harness.commit()
-    assert clean == harness.git("rev-parse", "--short", "HEAD") != ""
+    assert [clean] == made[:1] != made[1:]
     for folder, found in (("results", clean), ("presets", f"{clean}-dirty")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "new.json").touch()
