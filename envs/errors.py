@@ -32,6 +32,9 @@ class WorkerError(PPOError):
 
 
 def worker_error(culprit: str, error: BaseException) -> WorkerError:
-    """Say who raised an error; call it while that error is being handled."""
+    """Say who raised an error; call it while that error is being handled. The traceback is of the
+    user's code, but for what was returned."""
+    if isinstance(error, InvalidEnvOutput):
+        return WorkerError(f"{culprit}: {error}")
     message = f"{culprit} raised {type(error).__name__}: {error}"
     return WorkerError(message, traceback.format_exc())

@@ -20,7 +20,7 @@ from gymnasium import Wrapper
 from gymnasium.envs.registration import EnvSpec, find_highest_version, get_env_id, parse_env_id
 
 from ppo.envs.env_factories import EnvName, EnvObject, unpickle
-from ppo.envs.errors import EnvironmentUnavailable, worker_error
+from ppo.envs.errors import EnvironmentUnavailable, InvalidEnvOutput, worker_error
 from ppo.envs.families import FAMILIES, Atari
 from ppo.errors import PPOError, suggest
 from ppo.extensions import NOTHING, names_of
@@ -34,9 +34,11 @@ ALIASES = {
 }
 # Of gymnasium's messages about wrong keyword arguments, and about classes that are not an Env.
 ARGUMENTS = (
-    r"(unexpected keyword|multiple values|missing (\d+ )?required).* from the environment creator"
+    r"(unexpected keyword|multiple values|missing (\d+ )?required|takes no arguments)"
+    ".* from the environment creator"
 )
-UNSUITABLE = f"{ARGUMENTS}|inherit from the gymnasium.Env|update the environment class"
+RESET = r"reset\(\) got an unexpected keyword argument '(seed|options)'"
+UNSUITABLE = f"{ARGUMENTS}|{RESET}|inherit from the gymnasium.Env|update the environment class"
 
 
 def canonical_id(env_name: str) -> str:
@@ -156,6 +158,8 @@ def explained_errors(env_name: str, env_kwargs: Mapping[str, Any] = NOTHING) -> 
         raise EnvironmentUnavailable(_unregistered(env_name, error)) from error
     except (gymnasium.error.Error, ImportError) as error:
         raise EnvironmentUnavailable(_cannot_be_made(env_name, error)) from error
+    except InvalidEnvOutput as error:
+        raise EnvironmentUnavailable(f"environment {env_name}: {error}") from error
     except BaseException as error:
         if re.search(UNSUITABLE, str(error)):
             raise EnvironmentUnavailable(_cannot_be_made(env_name, error)) from error
@@ -202,4 +206,8 @@ def _cannot_be_made(env_name: str, error: BaseException) -> str:
         hint = f": pip install {error.name}"
     if re.search(ARGUMENTS, str(error)):
         hint = ": --env_kwargs gives arguments"
+        if "render_mode" in str(error):
+            hint = ": to be seen, it must take render_mode, and have render()"
+    if re.search(RESET, str(error)):
+        hint = ": write def reset(self, *, seed=None, options=None)"
     return f"--env_name={env_name} cannot be made: {error}{hint}{hidden_module(module)}"

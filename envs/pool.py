@@ -230,7 +230,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if len(self.losses) > self.max_losses:
             raise WorkerError(
                 f"workers were lost {len(self.losses)} times within ten minutes, most recently "
-                f"because {cause} (traceback in events.jsonl): give a greater --max_losses, or end "
+                f"because {cause} (more in events.jsonl): give a greater --max_losses, or end "
                 "the episode where the environment raises, by a wrapper (docs/environments.md)"
             )
         worker.heartbeat[:] = 0

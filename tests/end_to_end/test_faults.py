@@ -41,8 +41,9 @@ SMALL = (
 )
 FAULT = "--env_name=tests.faults:Fault"
 STEP = "in the step of environment [0-3]"
-RAISED = "environment [0-3] of tests.faults:Fault raised"
-INVALID = f"{RAISED} InvalidEnvOutput:"
+ENVIRONMENT = "environment [0-3] of tests.faults:Fault"
+RAISED = f"{ENVIRONMENT} raised"
+INVALID = f"{ENVIRONMENT}:"
 HUNG = rf"worker [01] hung {STEP}: over 1 s \(--step_timeout\)"
 CAUSES = {
     "kill": f"worker [01] was killed by SIGKILL {STEP}",

@@ -10,6 +10,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from ppo.envs.env_factories import as_env_name
 from ppo.envs.errors import EnvironmentUnavailable, WorkerError
 from ppo.envs.lookup import ALIASES, canonical_id, explained_errors, find_family
 from tests.running import make_env, spaces_of
@@ -97,6 +98,22 @@ def test_a_file_is_answered_with_what_it_has_and_needs(name, said, tmp_path, mon
     (tmp_path / "my_arm.py").write_text(f"{code}def Legs_and_arms(): 0\n")
     assert re.search(said, refusal(f"my_arm.py:{name}"))
     sys.modules.pop("my_arm")
+
+
+@pytest.mark.parametrize(
+    ("body", "env_kwargs", "said"),
+    [
+        ("pass", {"render_mode": "rgb_array"}, "it must take render_mode, and have render"),
+        ("def reset(self): return 0, {}", {}, r"write def reset\(self, \*, seed=None, options"),
+    ],
+)
+def test_an_incomplete_class_is_answered_with_what_to_write(body, env_kwargs, said):
+    space = gymnasium.spaces.Discrete(2)
+    members = {"observation_space": space, "action_space": space}
+    exec(body, members)
+    incomplete = type("Incomplete", (gymnasium.Env,), members)
+    with pytest.raises(EnvironmentUnavailable, match=said):
+        spaces_of(as_env_name(incomplete), env_kwargs=[env_kwargs])
 
 
 def test_a_port_that_two_simulators_share_is_answered_with_one_for_each():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.envs.probe import Spaces, probe_all
 from tests.running import environment_flags
 
@@ -36,6 +37,20 @@ def test_the_author_is_told_of_sloppiness_that_changes_nothing(
     (warning,) = found.warnings
     assert warning.startswith(f"environment {NAME}: ")
     assert said in warning or (what == "reward" and "its reward is int64 (1,) [" in warning)
+
+
+@pytest.mark.parametrize(
+    ("where", "what", "said"),
+    [
+        ("step", "shape", "its observation is float32 "),
+        ("step", "reward_nan", "its reward is nan, not one finite number"),
+    ],
+)
+def test_what_no_policy_can_use_is_named_before_a_run_begins(
+    where: str, what: str, said: str
+) -> None:
+    with pytest.raises(EnvironmentUnavailable, match=f"^environment {NAME}: {said}"):
+        probe_all(environment_flags(NAME, env_kwargs={"where": where, "what": what}))
 
 
 def test_spaces_are_alike_where_one_policy_fits_both() -> None:

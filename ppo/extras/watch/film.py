@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ppo.envs.errors import EnvironmentUnavailable
 from ppo.errors import SaveFailed
 from ppo.policy.spectators import Spectator
 from ppo.system.files import atomic_write, new_file
@@ -35,7 +36,12 @@ class Film(Spectator):
             rate = env.metadata.get("render_fps", 30)
             with self._named():
                 self.video = self.stack.enter_context(open_video(self.path, rate))
-        frame = np.asarray(env.render(), np.uint8)  # (H, W, 3)
+        try:
+            frame = np.asarray(env.render(), np.uint8)  # (H, W, 3)
+        except NotImplementedError:
+            raise EnvironmentUnavailable(
+                "--video: the environment has no render(), which must return an image (H, W, 3)"
+            ) from None
         times = -(-MIN_FRAME_ROWS // len(frame))
         with self._named():
             self.video.append_data(frame.repeat(times, axis=0).repeat(times, axis=1))

@@ -24,8 +24,9 @@ NAMES = {"batch": "tests.damaged:Damaged", "team": "tests.damaged:DamagedTeam"}
 FORMS = ["batch", "team"]
 N = 4
 T = 32
-RAISED = r"the batch of environments 0 to 3 of tests\.damaged:Damaged(Team)? raised"
-INVALID = f"{RAISED} InvalidEnvOutput: its"
+BATCH = r"the batch of environments 0 to 3 of tests\.damaged:Damaged(Team)?"
+RAISED = f"{BATCH} raised"
+INVALID = f"{BATCH}: its"
 STEP = "in the step of the batch of environments 0 to 3"
 RESET = STEP.replace("step", "reset")
 LIMIT = 11  # steps, in which an episode of column 0 or 1 terminates, but none of 2 or 3
@@ -35,12 +36,12 @@ EVERYWHERE = {
     ("step", "raise"): f"{RAISED} RuntimeError: a wheel came off",
     ("step", "nan"): f"{INVALID} observation .* is not finite",
     ("step", "shape"): rf"{INVALID} observations? (is|are) float32 \(.*1,?\)",
-    ("step", "rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "rows"): f"{BATCH}: ",
     ("step", "outside"): f"{INVALID} observation .* is outside of Box",
     ("step", "reward_nan"): f"{INVALID} reward .*is nan, not one finite number",
-    ("step", "reward_words"): f"{RAISED} (ValueError|InvalidEnvOutput: its rewards are)",
-    ("step", "reward_rows"): f"{RAISED} InvalidEnvOutput: ",
-    ("step", "truncation_rows"): f"{RAISED} InvalidEnvOutput: ",
+    ("step", "reward_words"): f"({RAISED} ValueError|{INVALID} rewards are)",
+    ("step", "reward_rows"): f"{BATCH}: ",
+    ("step", "truncation_rows"): f"{BATCH}: ",
     ("step", "infos"): f"{INVALID} {FIVE}",
     ("step", "four_results"): f"{INVALID} {FIVE}",
     ("reset", "odd"): f"{RAISED} Odd: a wheel came off",
@@ -168,7 +169,7 @@ def test_a_team_must_have_agents() -> None:
     with pytest.raises(EnvironmentUnavailable, match="Nobody is a team without agents: name those"):
         settings_of(Config(env_name=f"{name}Nobody", **about))
     parts = Components(settings_of(Config(env_name=f"{name}Deserted", **{**PLAIN, **about})))
-    with pytest.raises(WorkerError, match="InvalidEnvOutput: no agent is there after its reset"):
+    with pytest.raises(WorkerError, match=": no agent is there after its reset"):
         collect(parts)
 
 

@@ -37,6 +37,12 @@ class Flicker(gymnasium.Env):
         return np.full((self.size, self.size, 3), self.gray, np.uint8)
 
 
+class Blind(Flicker):
+    """Has no picture."""
+
+    render = gymnasium.Env.render
+
+
 class Records(RecordVideo):
     """Films nothing."""
 
@@ -73,6 +79,13 @@ def test_a_video_has_a_frame_for_each_reset_and_step(name: str, tmp_path: Path) 
 def test_after_an_error_nothing_is_left(tmp_path: Path) -> None:
     with pytest.raises(AttributeError), Film(tmp_path / "film.gif") as film:
         Seen(Flicker(), [film]).step(0)  # before a reset
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_that_cannot_be_filmed_is_named(tmp_path: Path) -> None:
+    said = pytest.raises(EnvironmentUnavailable, match=r"no render\(\), which must return an image")
+    with said, Film(tmp_path / "film.gif") as film:
+        Seen(Blind(), [film]).reset(seed=0)
     assert list(tmp_path.iterdir()) == []
 
 
