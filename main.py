@@ -9,7 +9,7 @@ try:
         STOP.keep_until_exit()  # before the other imports, which take longer
     from ppo.__main__ import main
 except KeyboardInterrupt:
-    print("error: interrupted: stopped at once", file=sys.stderr)
+    print("interrupted: stopped at once", file=sys.stderr)
     sys.exit(130)
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 
 from ppo.commands import all_commands
-from ppo.errors import ConfigError, PPOError, suggest
+from ppo.errors import ConfigError, Interrupted, PPOError, suggest
 from ppo.extensions import names_of
 from ppo.system.imports import working_folder
 from ppo.system.output import flush_output, show
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _run(arguments)
         return 0
     except KeyboardInterrupt:
-        show(f"error: {STOP.last_words()}")
+        show(STOP.last_words())
         return 130
     except BaseException as error:  # the user's code may have one of its own
         if DEBUG & set(arguments) and not hasattr(error, "exit_code"):
@@ -64,7 +64,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for details in error.args[1:]:  # a traceback
                 show(details)
         if not getattr(error, "is_reported", False):
-            show(f"error: {' '.join(filter(None, map(str.strip, message.splitlines())))}")
+            line = " ".join(filter(None, map(str.strip, message.splitlines())))
+            show(line if isinstance(error, Interrupted) else f"error: {line}")
         return getattr(error, "exit_code", 1)
     finally:
         flush_output()
@@ -112,7 +113,8 @@ def _run(arguments: Sequence[str]) -> None:
     if isinstance(run, type):
         from ppo.config.flags import parse_flags
 
-        run(**parse_flags(arguments, run, name, about=command.about))()
+        usage = f"{name} [ENV]" if command.takes_environment else name
+        run(**parse_flags(arguments, run, usage, about=command.about))()
     else:
         run(arguments)
 

@@ -10,7 +10,7 @@ from warnings import catch_warnings
 from ppo.callbacks.base import Callback, named_callbacks
 from ppo.components import Components, MakeLearner, make_learner, prepare_run
 from ppo.config.config import Config, to_repeat
-from ppo.config.flags import Settings, pasted
+from ppo.config.flags import Settings, command_line
 from ppo.config.settings import RunSettings
 from ppo.envs.env_factories import EnvLike, as_env_name
 from ppo.envs.pool import WorkerPool
@@ -228,11 +228,14 @@ def _saving(training: Training) -> Iterator[None]:
 
 
 def _saved_in(training: Training) -> str:
-    """Return the folder of a run, and the flags that resume it."""
+    """Return the folder of a run, and the command that resumes it, or the call from Python."""
     folder = training.monitor.run.folder.path
     repeated = to_repeat(training.parts.settings.given, Config.names(imports=True))
     named = {name: x for name, x in repeated.items() if not str(x).startswith("<")}
-    return f"{folder}: {pasted(resume=folder, **named)}"
+    if STOP.is_kept:  # by a command
+        return f"{folder}: {command_line(resume=folder, **named)}"
+    arguments = [f"{name}={x!r}" for name, x in {"resume": str(folder), **named}.items()]
+    return f"{folder}: train({', '.join(['...', *arguments])})"
 
 
 def _interrupted(training: Training, ending: str) -> PPOError:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import ppo.__main__
 from ppo.commands import all_commands
 from ppo.envs.errors import WorkerError
-from ppo.errors import CheckpointError, PPOError
+from ppo.errors import CheckpointError, Interrupted, PPOError
 from tests.running import ROOT, Call
 
 SCRIPT = """import sys
@@ -101,7 +102,7 @@ def test_an_environment_may_stand_first(start: str, tmp_path: Path, call: Call) 
     code, output, errors = call(*start.split(), *flags.split(), f"--run_dir={folder}")
     assert (code, errors) == (0, "")
     assert json.loads((folder / "config.json").read_text())["env_name"] == "CartPole-v1"
-    assert output.endswith(f"next: ppo evaluate {os.path.relpath(folder)} --episodes=100\n")
+    assert output.endswith(f"next: ppo evaluate {os.path.relpath(folder)}\n")
 
 
 class Stopped(Exception):
@@ -123,11 +124,12 @@ class Reported(PPOError):
         (PPOError("two\nlines"), 1, "error: two lines\n"),
         (CheckpointError("damaged"), 3, "error: damaged\n"),
         (Stopped("SIGTERM"), 0, "error: SIGTERM\n"),
+        (Interrupted(signal.SIGTERM, "stopped it"), 143, "SIGTERM stopped it\n"),
         (Reported("no"), 4, ""),
         (KeyError(), 1, "error: KeyError\n"),
         (WorkerError("it broke", "Traceback: x\n"), 1, "Traceback: x\nerror: it broke\n"),
         (SystemExit(0), 1, "error: something has called sys.exit(0): --debug shows where\n"),
-        (KeyboardInterrupt(), 130, "error: interrupted: stopped at once\n"),
+        (KeyboardInterrupt(), 130, "interrupted: stopped at once\n"),
     ],
     ids=repr,
 )

@@ -1,7 +1,7 @@
 """Training from Python: results, and the state that is saved however a run ends."""
 
 import json
-import shlex
+import re
 import signal
 from itertools import count
 from pathlib import Path
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 
 from ppo import Callback, Config, Learner, train
-from ppo.config.flags import parse_flags
 from ppo.errors import ConfigError, Interrupted
 from ppo.run.checkpoint import load, newest_first
 from tests.running import Call, metrics
@@ -124,13 +123,14 @@ def test_an_error_leaves_the_state_after_the_last_whole_iteration(tmp_path: Path
     assert len(metrics(tmp_path)) == 2
 
 
-def test_the_flags_that_resume_a_run_can_be_pasted(tmp_path: Path) -> None:
+def test_the_call_that_resumes_a_run_is_named(tmp_path: Path) -> None:
     folder = tmp_path / "mein Lauf"
     given = {"learner": "tests.test_trainer:Urgent"}
     with pytest.raises(Interrupted) as caught:
         train(config(folder, **given))
-    flags = shlex.split(str(caught.value).removesuffix(" continues").rpartition(": ")[2])
-    assert parse_flags(flags, Config) == {"resume": str(folder), **given}
+    call = re.search(r"train\(\.\.\., (.*)\) continues$", str(caught.value))
+    assert call
+    assert eval(f"dict({call[1]})") == {"resume": str(folder), **given}
     with pytest.raises(ConfigError) as refused:
         train(config(folder))
     assert f"go on with its run by '--resume={folder}'" in str(refused.value)

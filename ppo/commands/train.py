@@ -14,7 +14,8 @@ from ppo.peers import join_peers
 if TYPE_CHECKING:
     from ppo.config.settings import RunSettings
 
-ABOUT = "Train PPO on a gymnasium environment, or run a command (ppo COMMAND --help):\n"
+ABOUT = """Train PPO on ENV, the --env_name, or run a command (ppo COMMAND --help):
+"""
 
 
 def train(arguments: Sequence[str]) -> None:

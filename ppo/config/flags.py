@@ -166,14 +166,19 @@ class Flags:
 
 
 def parse_flags(
-    arguments: Sequence[str], kind: type[Flags], command: str = "[COMMAND]", *, about: str = ""
+    arguments: Sequence[str],
+    kind: type[Flags],
+    command: str = "[COMMAND] [ENV]",
+    *,
+    about: str = "",
 ) -> Settings:
     """Return the texts that a command line gives, by field name; kind(**texts) converts them.
 
     --config names a file of further flags; those of the command line take precedence. For --help,
     print about and flags (see _Parser), and raise HelpShown; the flags of each base of kind are a
-    group, titled by the first line of its docstring, after those of kind itself. command: its name,
-    for the help. Raises ConfigError for an unknown flag, a missing value, or an unreadable file.
+    group, titled by the first line of its docstring, after those of kind itself. command: its name
+    and what it takes beside flags, for the help. Raises ConfigError for an unknown flag, a missing
+    value, or an unreadable file.
     """
     options = {option.name: option for option in fields(kind)}
     positional = [option for option in options.values() if "nargs" in option.metadata]

@@ -37,8 +37,10 @@ def extra(name: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        is_clone = (Path(__file__).parents[2] / "setup.cfg").exists()
-        what = f"-e '.[{name}]'" if is_clone else f"'ppo-trainer[{name}]'"
+        clone = Path(__file__).parents[2]
+        what = f"'ppo-trainer[{name}]'"
+        if (clone / "setup.cfg").exists():
+            what = f"-e '{'.' if clone == Path.cwd() else clone}[{name}]'"
         raise ConfigError(f"{error}: pip install {what}") from error
 
 

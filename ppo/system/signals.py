@@ -302,7 +302,7 @@ class StopSignals(AbstractContextManager["StopSignals"]):
         with suppress(OSError):
             # Not print: what is interrupted may be printing, which cannot be nested.
             if message and select.select([], [2], [], 0)[1]:
-                os.write(2, f"error: {message}\n".encode())
+                os.write(2, f"{message}\n".encode())
         os._exit(exit_code)
 
 

@@ -54,8 +54,8 @@ def test_the_console_shows_settings_progress_and_results(
         "step 1,280 of 1,280, .*",
         "evaluation: .* over 3 deterministic episodes",
         r"time: (?P<collecting>\d+)% collecting, (?P<learning>\d+)% learning: .* the speed",
-        f"files: {path}/metrics.csv, .*",
-        f"next: python main.py evaluate {path} --episodes=100",
+        f"files in {path}: metrics.csv, .*",
+        f"next: python main.py evaluate {path}",
     )  # in this order, whatever is between; num_envs was given by hand, not by the preset
     found = re.search("^" + r"$(?:\n.*)*?\n^".join(shown) + "$", done.stdout, re.MULTILINE)
     assert found, done.stdout

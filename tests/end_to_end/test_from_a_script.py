@@ -152,7 +152,7 @@ def test_what_is_printed_next_works_from_where_one_stands(has_guard: bool, tmp_p
         f"{code[2]}, env).evaluate(episodes=100)",
     ]
     if has_guard:
-        assert commands[0].endswith(" evaluate runs/0 --episodes=100 --env_name=own/mine.py:Mine")
+        assert commands[0].endswith(" evaluate runs/0 --env_name=own/mine.py:Mine")
         done = subprocess.run(commands[0], shell=True, **options)
         assert (done.returncode, done.stderr) == (0, "")
         assert "return 1.00 +/- 0.0" in done.stdout

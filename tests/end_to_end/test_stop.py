@@ -120,9 +120,9 @@ def test_the_first_signal_saves_the_run_and_stands_until_it_is_over(
     wait_until(lambda: num_rows(tmp_path) > 3, process)
     errors = storm(process, *numbers)
     assert process.returncode == CODES[numbers[0]]
-    said = f"saved in {tmp_path}: --resume={tmp_path} continues"
+    said = f"saved in {tmp_path}: python main.py --resume={tmp_path} continues"
     last = metrics(tmp_path)[-1]["step"]
-    assert errors == f"error: {numbers[0].name} after step {last}: stopped, {said}\n"
+    assert errors == f"{numbers[0].name} after step {last}: stopped, {said}\n"
     assert_saved(tmp_path)
     assert nothing_left(process.pid)
 
@@ -146,7 +146,7 @@ def test_a_signal_at_the_start_is_one_sentence(
     errors = storm(process, number, USR1, TERM)
     assert (process.returncode, errors.count("\n")) == (CODES[number], 1), errors
     said = "interrupted: stopped" if number == INT else f"{number.name} stopped the command"
-    assert errors.startswith(f"error: {said}")
+    assert errors.startswith(said)
     assert not list(tmp_path.iterdir())
     assert nothing_left(process.pid)
 
@@ -202,7 +202,7 @@ def test_a_signal_ends_a_command_that_reads_a_run(
     errors = storm(process, number, TERM, USR1)
     assert (process.returncode, errors.count("\n")) == (CODES[number], 1), errors
     said = "interrupted" if number == INT else "SIGTERM stopped the command"
-    assert errors.startswith(f"error: {said}")
+    assert errors.startswith(said)
     assert nothing_left(process.pid)
     assert not list(tmp_path.iterdir())
 
@@ -293,11 +293,12 @@ def test_a_signal_ends_a_run_whose_environment_hangs(
     assert time.monotonic() - sent < 6
     folder = tmp_path / "run"
     last = 3 * 4 * 32
-    said = f"{numbers[0].name} after step {last}: stopped, saved in {folder}: --resume={folder} "
+    resume = f"python main.py --resume={folder} "
+    said = f"{numbers[0].name} after step {last}: stopped, saved in {folder}: {resume}"
     if numbers == [INT, INT]:
         said = f"interrupted: stopped at once, saved in {folder} after step {last}\n"
     assert (process.returncode, errors.count("\n")) == (CODES[numbers[0]], 1), errors
-    assert errors.startswith(f"error: {said}")
+    assert errors.startswith(said)
     assert int(metrics(folder)[-1]["step"]) == last
     assert_saved(folder)
     assert nothing_left(process.pid)
@@ -357,7 +358,7 @@ def test_interrupts_that_do_not_wait_for_a_slow_disk_say_what_is_lost(tmp_path: 
     last = metrics(folder)[-1]["step"]
     newest = folder / "checkpoints" / f"{0:012d}.safetensors"
     lost = f"the state after step {last} is lost: the newest is {newest}"
-    said = f"error: interrupted: stopped at once, {lost}\n"
+    said = f"interrupted: stopped at once, {lost}\n"
     assert (process.returncode, errors) == (130, said)
     assert saved(folder) == [newest]
     assert nothing_left(process.pid)
@@ -449,10 +450,10 @@ def test_a_signal_is_heard_while_a_callback_or_a_logger_blocks(
     time.sleep(0.1)
     errors = assert_ends(process, number)
     if step is None:
-        assert errors.startswith(f"error: {number.name}")
+        assert errors.startswith(f"{number.name}")
         return
     folder = tmp_path / "run"
-    assert errors.startswith(f"error: {number.name} after step {step}: ")
+    assert errors.startswith(f"{number.name} after step {step}: ")
     assert f"saved in {folder}" in errors
     assert int(saved(folder)[-1].stem) == step
     if step:
@@ -545,7 +546,7 @@ def test_a_signal_is_heard_while_nobody_reads_a_full_pipe_or_a_stopped_terminal(
     wait_until(stands, process)
     said = assert_ends(process, number)
     os.close(ours)
-    assert said.startswith(f"error: {number.name} after step " if output == "stdout" else "")
+    assert said.startswith(f"{number.name} after step " if output == "stdout" else "")
     assert_saved(tmp_path)
 
 
@@ -569,9 +570,7 @@ def test_a_signal_ends_the_runs_of_all_seeds_saved(
     assert time.monotonic() - sent < 5
     assert sorted(tmp_path.iterdir()) == begun
     # The runs may have ended before the second one.
-    ending = (
-        f"error: (interrupted: stopped at once|{numbers[0].name} stopped the runs of all seeds)"
-    )
+    ending = f"(interrupted: stopped at once|{numbers[0].name} stopped the runs of all seeds)"
     assert re.match(ending, errors.splitlines()[-1])
     for folder in begun:
         assert_saved(folder)

@@ -49,13 +49,21 @@ def test_a_file_named_as_another_module_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("place", "what"), [("", "-e '.[report]'"), ("site-packages", "'ppo-trainer[report]'")]
+    ("place", "is_there", "what"),
+    [
+        ("", True, "-e '.[report]'"),
+        ("", False, "-e '{clone}[report]'"),
+        ("site-packages", False, "'ppo-trainer[report]'"),
+    ],
 )
 def test_a_missing_package_is_answered_by_what_installs_it_in_a_clone_and_elsewhere(
-    place: str, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: str, is_there: bool, what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "setup.cfg").touch()
+    if is_there:
+        monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(imports, "__file__", str(tmp_path / place / "ppo/system/imports.py"))
     with pytest.raises(ConfigError) as caught, imports.extra("report"):
         raise ImportError("No module named matplotlib")
-    assert str(caught.value) == f"No module named matplotlib: pip install {what}"
+    install = what.format(clone=tmp_path)
+    assert str(caught.value) == f"No module named matplotlib: pip install {install}"

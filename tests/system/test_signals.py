@@ -144,7 +144,7 @@ with STOP:
             print("interrupted")
 """
     done = run_script(KEPT + script)
-    assert (done.returncode, done.stderr) == (130, "error: all is lost\n")
+    assert (done.returncode, done.stderr) == (130, "all is lost\n")
 
 
 def test_a_signal_in_an_import_is_not_raised_there(tmp_path: Path) -> None:
@@ -158,4 +158,4 @@ with STOP, STOP.cutting_short("stopped it"):
     import module
 """
     done = run_script(KEPT + script)
-    assert (done.returncode, done.stdout, done.stderr) == (143, "", "error: SIGTERM stopped it\n")
+    assert (done.returncode, done.stdout, done.stderr) == (143, "", "SIGTERM stopped it\n")

@@ -43,8 +43,8 @@ class Doing(ProgressColumn):
 
 
 class ConsoleLogger(Logger):
-    """Show a progress bar on a terminal; otherwise print a line every 5 seconds, and for the first
-    and the last planned iteration.
+    """Show a progress bar on a terminal, and a line for the last planned iteration; otherwise print
+    a line every 5 seconds, and for the first and the last one.
 
     With log_every, print a line every log_every iterations instead, also on a terminal. With
     verbose=2, print all settings first, and all metrics after each line. show: metrics to add to
@@ -54,7 +54,7 @@ class ConsoleLogger(Logger):
 
     def __post_init__(self) -> None:
         config = self.config
-        self.start_time = time.monotonic()
+        self.first_log: tuple[float, float] | None = None  # when, and after which step
         self.next_line = 0.0
         self.shown = config.show.split(",") if config.show else []
         self.total_steps = config.iterations * config.rollout_size
@@ -74,6 +74,7 @@ class ConsoleLogger(Logger):
             TimeRemainingColumn(),
             console=self.console,
             disable=not self.console.is_terminal,
+            transient=True,
         )
         self.task = self.bar.add_task("first iteration", total=self.total_steps)
         self.bar.start()
@@ -94,15 +95,18 @@ class ConsoleLogger(Logger):
         if "evaluation_return_mean" in known:
             self._print(f"step {step:,}: evaluation {readable(known['evaluation_return_mean'])}")
         now = time.monotonic()
+        self.first_log = self.first_log or (now, step)
         if log_every := self.config.log_every:
             is_due = metrics["iteration"] % log_every == 0
         else:
-            is_late = now >= self.next_line or step >= self.total_steps
-            is_due = self.bar.disable and is_late
+            is_late = self.bar.disable and now >= self.next_line
+            is_due = is_late or step >= self.total_steps
         if is_due:
             self.next_line = now + SECONDS_BETWEEN_LINES
-            seconds_per_step = (now - self.start_time) / (step - self.first_step)
-            self._print(f"{line}, {seconds_per_step * (self.total_steps - step):.0f} s left")
+            since, done = now - self.first_log[0], step - self.first_log[1]
+            if done:  # the first iteration takes longer, as workers start
+                line += f", {since / done * (self.total_steps - step):.0f} s left"
+            self._print(line)
             if self.config.verbose > 1:
                 self._print(", ".join(f"{name} {value:.4g}" for name, value in known.items()))
 
@@ -137,7 +141,7 @@ class ConsoleLogger(Logger):
         if summary.steps:  # else nothing was trained
             pages = [page.name for page in sorted(self.run.path.glob("*.html"))]
             files = ["metrics.csv", *files, *pages]
-        self._print(f"files: {', '.join(f'{folder}/{name}' for name in files)}")
+        self._print(f"files in {folder}: {', '.join(files)}")
         self._print(self._next(folder))
 
     def _say_it_is_long(self) -> None:
@@ -154,7 +158,7 @@ class ConsoleLogger(Logger):
         saved_name = repeated.pop("env_name", None)
         if env := command_name(config.env_name):
             named = {"env_name": env} if saved_name else {}
-            return f"next: {command_line('evaluate', folder, episodes=100, **named, **repeated)}"
+            return f"next: {command_line('evaluate', folder, **named, **repeated)}"
         arguments = [repr(folder)]
         if isinstance(config.env_name, EnvObject):
             name = config.env_name.strip("<>")

@@ -291,7 +291,8 @@ def test_a_signal_to_one_rank_saves_and_ends_all(torchrun, tmp_path: Path) -> No
     state = load(tmp_path / "run" / "checkpoints" / "last.safetensors")
     assert state["step"] == int(metrics(tmp_path / "run")[-1]["step"])
     said = launcher.stderr.read()
-    assert said.count("error: ") == said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
+    assert said.count(f"stopped, saved in {tmp_path / 'run'}") == 1
+    assert "error: " not in said
 
 
 def test_ranks_that_differ_are_refused() -> None:

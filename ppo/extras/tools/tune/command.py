@@ -73,7 +73,7 @@ class TuneFlags(Flags):
         "Search space, such as 'learning_rate=linear:log(1e-4,3e-3) gamma=range(0.9,1) "
         "num_steps=128|512'; auto: the default of the environment's family.",
     )
-    trials: Count = run_flag(50, "Number of trials, each of --seeds runs.")
+    trials: Count = run_flag(50, "Number of trials, each of --seeds runs.", common=True)
     jobs: Count | Auto = run_flag(
         "auto", "Number of parallel runs, by default each in one process; auto: one per core."
     )
@@ -109,7 +109,7 @@ def tune(arguments: Sequence[str]) -> None:
     Raises ConfigError, also if the study was begun with other flags or no trial has succeeded,
     EnvironmentUnavailable or WorkerError for the environment, Interrupted after a signal.
     """
-    given = parse_flags(arguments, Tune, "tune", about=EXTENSION.commands["tune"].about)
+    given = parse_flags(arguments, Tune, "tune [ENV]", about=EXTENSION.commands["tune"].about)
     own = TuneFlags(**{name: given.pop(name) for name in TuneFlags.names() if name in given})
     given, settings = configure(as_arguments({"num_workers": 0, **given}))
     config = settings.given
