@@ -175,7 +175,7 @@ def test_a_signal_in_the_final_evaluation_leaves_a_run_that_is_finished_by_resum
     time.sleep(0.3)
     errors = storm(process, TERM, USR1)
     assert (process.returncode, errors.count("\n")) == (143, 1), errors
-    resume = f"--resume={tmp_path} {endless}"
+    resume = f"python main.py --resume={tmp_path} {endless}"
     assert f"step 1600: training is over, saved in {tmp_path}: {resume} does the rest" in errors
     assert not (tmp_path / "summary.json").exists()
     assert nothing_left(process.pid)
