@@ -16,10 +16,10 @@ from benchmarks import harness
 
 # In an order in which what README.md quotes comes first.
 COMMANDS = (
-    "throughput",
-    "throughput --scaling",
-    "solve --env=CartPole-v1 --sb3=5",
-    "solve --env=Acrobot-v1 --sb3=5",
+    "throughput --sizes=8,64 --repetitions=3",
+    "throughput --scaling --repetitions=3",
+    "solve --env=CartPole-v1 --sb3=3",
+    "solve --env=Acrobot-v1 --sb3=3",
     "solve --env=MountainCar-v0 --sb3=1",
     "solve --env=LunarLander-v3 --sb3=1",
     "solve --env=BipedalWalker-v3 --sb3=1 --sb3_seconds=900"
