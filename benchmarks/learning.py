@@ -16,7 +16,7 @@ compared.
 (benchmarks/parts/zoo.py), for as many steps as ours, rounded up to whole rollouts, in one thread;
 shown are interquartile means of its evaluations, what the same runs had come to when they had been
 trained for as many seconds as ours were in the median, and the ratio of the seconds, theirs to
-ours, for as many steps. Compare seconds only if both were measured on the same machine.
+ours, for as many steps, if both were measured on the same processor.
 
 - evaluation: by the most likely actions, after training, with frozen statistics; the interquartile
   mean of all seeds, its 95 % bootstrap interval (Agarwal et al. 2021), and each seed's mean
@@ -271,9 +271,11 @@ def show_beside(ours: dict[str, harness.Result], theirs: dict[str, harness.Resul
             continue
         own, runs = ours[run], theirs[env_name]["runs"]
         then = [run["at_equal_seconds"] for run in runs]
-        ratio = seconds_of(runs) / seconds_of(own["runs"])
+        ratio = ""
+        if {run["measured"]["cpu"] for run in runs} == {own.get("cpu")}:
+            ratio = f"{seconds_of(runs) / seconds_of(own['runs']):.1f}"
         cells = [run, *cells_of(own["runs"]), *cells_of(runs)]
-        cells += [typical(run["mean_return"] for run in then), steps_of(then), f"{ratio:.1f}"]
+        cells += [typical(run["mean_return"] for run in then), steps_of(then), ratio]
         rows.append(" | ".join(cells))
         where = harness.machine(own) if "cpu" in own else f"commit {own['commit']}"
         others = dict.fromkeys(harness.machine(run["measured"]) for run in runs)
