@@ -1,4 +1,4 @@
-"""README.md and docs/ quote results of one commit: the one that CHANGELOG.md names for the release."""
+"""README.md and docs/ quote results of one commit, the one that CHANGELOG.md names."""
 
 import json
 import re
