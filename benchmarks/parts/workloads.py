@@ -1,5 +1,5 @@
 """The work on which trainers are compared, and how each does it: main.py, and PPO of
-Stable-Baselines3 with settings that mean the same.
+Stable-Baselines3 and CleanRL with settings that mean the same.
 """
 
 import os
