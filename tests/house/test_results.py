@@ -12,7 +12,13 @@ ROOT = Path(__file__).parents[2]
 MEASURED = re.compile(r"measured at commit `(\w{7,})`")
 HASH = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7}\b")
 # Not yet of the release: learning, reliability/faults, reliability/kills.
-QUOTED = ("latency/latency", "solve/solve", "throughput/scaling", "throughput/throughput")
+QUOTED = (
+    "latency/latency",
+    "ranks/speed",
+    "solve/solve",
+    "throughput/scaling",
+    "throughput/throughput",
+)
 
 
 def release() -> str:
