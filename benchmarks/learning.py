@@ -311,14 +311,20 @@ def seconds_of(runs: Sequence[harness.Result]) -> float:
     return median(run["seconds"] for run in runs)
 
 
+def drawn(results: dict[str, harness.Result]) -> dict[str, list[str]]:
+    """Return the runs of each of CURVES, whose names begin with it, where there are some."""
+    runs = {name: [run for run in results if run.startswith(name)] for name in CURVES}
+    return {name: own for name, own in runs.items() if own}
+
+
 def draw(results: dict[str, harness.Result]) -> None:
-    """Draw return against steps for each of CURVES, of all runs whose names begin with it."""
-    for name, level in CURVES.items():
+    """Draw return against steps for each of CURVES."""
+    for name, runs in drawn(results).items():
         figure, axes = pyplot.subplots(figsize=(8, 5))
-        for run, result in results.items():
-            for each in result["runs"] if run.startswith(name) else ():
+        for run in runs:
+            for each in results[run]["runs"]:
                 axes.plot(*zip(*each["curve"], strict=True), label=f"{run}, seed {each['seed']}")
-        axes.axhline(level, color="gray", linewidth=0.5)
+        axes.axhline(CURVES[name], color="gray", linewidth=0.5)
         axes.set(xlabel="agent steps", ylabel="mean return of the last 100 episodes", title=name)
         axes.legend()
         harness.save_figure(f"learning/{name}.png", figure)
@@ -337,7 +343,7 @@ def write(trainer: str, results: dict[str, harness.Result]) -> None:
 
 def write_page(results: dict[str, harness.Result]) -> None:
     parts = [f"The commands also have `--seed=SEED {PLAIN}`.", show(results)]
-    parts += [f"![{name}]({name}.png)" for name in CURVES]
+    parts += [f"![{name}]({name}.png)" for name in drawn(results)]
     parts += show_beside(results, read("sb3"))
     harness.write_page("learning/README.md", __doc__, *parts)
 
