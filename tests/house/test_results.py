@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MEASURED = re.compile(r"measured at commit `(\w{7,})`")
 HASH = re.compile(r"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7}\b")
-# Not yet of the release: learning.
 QUOTED = (
     "latency/latency",
+    "learning/learning",
     "ranks/speed",
     "reliability/faults",
     "reliability/kills",
