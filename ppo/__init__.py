@@ -3,7 +3,7 @@
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-__version__ = "2.0.0"
+__version__ = "2.0.1"
 
 LAZY = {
     "Callback": "ppo.callbacks.base:Callback",

@@ -14,8 +14,7 @@ from ppo.peers import join_peers
 if TYPE_CHECKING:
     from ppo.config.settings import RunSettings
 
-ABOUT = """Train PPO on ENV, the --env_name, or run a command (ppo COMMAND --help):
-"""
+ABOUT = "Train PPO on ENV, the --env_name, or run a command (ppo COMMAND --help):\n"
 
 
 def train(arguments: Sequence[str]) -> None:

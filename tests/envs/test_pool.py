@@ -328,7 +328,8 @@ class Losses(RuleBasedStateMachine):
     def strike(self, number: int, blow: signal.Signals) -> None:
         workers = self.rollouts.workers.workers
         if not self.is_closed:
-            pid = workers[number % len(workers)].process.pid
+            process = workers[number % len(workers)].process
+            pid = process and process.pid
             with suppress(ProcessLookupError):  # it is dead already
                 if pid:  # else it is about to start; to kill 0 would be to kill all of the tests
                     os.kill(pid, blow)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed.nn  # now: imported after joining, it keeps the group and its threads
 from torch import Tensor
 
 from ppo.errors import PPOError

@@ -86,11 +86,11 @@ def test_killed_while_it_clones_and_later_a_run_comes_to_the_same_bytes(
     done = run_main(*flags, f"--run_dir={tmp_path / 'whole'}")
     assert done.returncode == 0, done.stderr
     run = tmp_path / "killed"
-    for step, num_saved in ((20, 0), (230, 3)):
+    for step, is_saved in ((20, False), (230, True)):
         environment = {**os.environ, "KILL_AT": str(step)}
         done = run_main(*flags, f"--run_dir={run}", env=environment)
         assert done.returncode == -signal.SIGKILL
-        assert len([*run.glob("checkpoints/0*")]) == num_saved
+        assert any(run.glob("checkpoints/0*")) == is_saved
     done = run_main(*flags, f"--run_dir={run}")
     assert done.returncode == 0, done.stderr
     assert "resumes after" in done.stdout
