@@ -1,0 +1,120 @@
+"""Whole episodes: their returns and lengths, custom metrics, repeated actions, attributes."""
+
+import math
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from typing import Any, NamedTuple
+
+from gymnasium import Env, Wrapper
+
+from ppo.errors import BadValue
+
+WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
+# Keys of gymnasium and of the Atari emulator that are no metrics of an episode.
+NO_METRICS = {
+    *("action_mask", "episode", "final_info", "final_observation", "TimeLimit.truncated"),
+    *("lives", "elapsed_step", "frame_number", "episode_frame_number", WHOLE_EPISODE),
+}
+
+
+class Episode(NamedTuple):
+    """A whole episode that ended at this step of a rollout. metrics: the environment's own."""
+
+    step: int
+    environment: int
+    episode_return: float
+    episode_length: int
+    metrics: dict[str, float]
+
+
+def five(results: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    """Return the five results of a step, the reward as a float. Raises BadValue if it is none, or
+    if there are not five."""
+    try:
+        observation, reward, terminated, truncated, info = results
+    except (TypeError, ValueError) as error:
+        raise BadValue(f"its step has returned {results!r:.200}, not five results") from error
+    try:
+        return observation, float(reward), terminated, truncated, info
+    except (TypeError, ValueError) as error:
+        raise BadValue(f"its reward {reward!r:.200} is not a number") from error
+
+
+class RecordEpisode(Wrapper):
+    """Report the undiscounted return and the length of each whole episode in its last info.
+
+    Wrappers that end episodes for the learner only, such as EndOnLifeLoss, go around this one."""
+
+    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+        self.total = 0.0
+        self.length = 0
+        return self.env.reset(**options)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        observation, reward, terminated, truncated, info = five(self.env.step(action))
+        self.total += reward
+        self.length += 1
+        if terminated or truncated:
+            info = {**info, WHOLE_EPISODE: (self.total, self.length)}
+        return observation, reward, terminated, truncated, info
+
+
+class RepeatAction(Wrapper):
+    """Repeat each action several times, or until the episode ends, and sum the rewards."""
+
+    def __init__(self, env: Env, times: int) -> None:
+        super().__init__(env)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(self.times):
+            # A copy, since the environment may change it.
+            results = five(self.env.step(deepcopy(action)))
+            observation, reward, terminated, truncated, info = results
+            total += reward
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def episode_metrics(info: Mapping[str, Any]) -> dict[str, float]:
+    """Return the finite numbers in the info of an episode's last step, by name.
+
+    info["episode_metrics"] may hold more of them; is_success is also reported as success_rate."""
+    metrics = {}
+    for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
+        if getattr(value, "size", None) == 1:
+            value = value.item()
+        is_name = isinstance(key, str) and key not in NO_METRICS and not key.startswith("_")
+        if is_name and isinstance(value, (bool, int, float)) and math.isfinite(value):
+            metrics[key] = float(value)
+    if "is_success" in metrics:
+        metrics["success_rate"] = metrics["is_success"]
+    return metrics
+
+
+def layers(env: Any) -> Iterator[Any]:
+    """Yield an environment's wrappers from the outermost, then the environment itself."""
+    while isinstance(env, Wrapper):
+        yield env
+        env = env.env
+    yield env
+
+
+def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
+    """Pass attributes to the set_training method of an environment or of a wrapper; without one,
+    set them by name on the environment. Raises ValueError if it has no attribute of that name."""
+    if not attributes:
+        return
+    for layer in layers(env):
+        if hasattr(layer, "set_training"):
+            layer.set_training(**attributes)
+            return
+    for name, value in attributes.items():
+        if callable(getattr(layer, name, len)):
+            raise ValueError(
+                f"set_env({name}={value!r}): the environment has neither a method set_training "
+                f"nor an attribute {name}"
+            )
+        setattr(layer, name, value)

@@ -1,0 +1,56 @@
+"""Images: channels, grayscale, resizing and stacking."""
+
+from typing import Any
+
+import cv2
+import numpy as np
+from gymnasium.spaces import Box
+from numpy import ndarray
+
+STACKED = (4, 12)  # channels of a stack of four images that an environment makes itself
+cv2.setNumThreads(1)  # a worker has one core
+
+
+class ImageStack:
+    """Resize images and stack the last num_images of them: (size, size, num_images * channels).
+
+    Images are (H, W), (H, W, C) or (C, H, W) uint8. Three channels are taken for RGB and converted
+    to grayscale, unless in_color; others are kept. (4, H, W) and (12, H, W) are taken for a stack.
+    After clear, the first image fills the whole stack. The returned array is reused."""
+
+    def __init__(self, space: Box, *, size: int, num_images: int, in_color: bool) -> None:
+        shape = space.shape
+        self.channels_first = len(shape) == 3 and shape[0] < min(shape[1:])
+        if self.channels_first:
+            shape = (*shape[1:], shape[0])
+        num_channels = shape[2] if len(shape) == 3 else 1
+        if self.channels_first and num_channels in STACKED:
+            num_images = 1
+        self.is_made_gray = num_channels == 3 and not in_color
+        depth = num_images * (1 if self.is_made_gray else num_channels)
+        self.size = (size, size)
+        self.num_images = num_images
+        self.stack = np.zeros((size, size, depth), np.uint8)
+        self.space = Box(0, 255, self.stack.shape, np.uint8)
+        self.planes: list[ndarray] = []
+
+    def clear(self) -> None:
+        """Empty the stack at the beginning of an episode."""
+        self.planes = []
+
+    def read(self, image: Any) -> list[ndarray]:
+        """Return the channels (size, size) of an image."""
+        if self.channels_first:
+            image = np.moveaxis(image, 0, -1)
+        image = np.ascontiguousarray(image)
+        if self.is_made_gray:
+            image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
+        channels = cv2.split(image) if image.ndim == 3 else [image]
+        return [cv2.resize(x, self.size, interpolation=cv2.INTER_AREA) for x in channels]
+
+    def __call__(self, image: Any) -> ndarray:
+        """Push an image, and return the stack."""
+        newest = self.read(image)
+        previous = self.planes or newest * self.num_images
+        self.planes = [*previous[len(newest) :], *newest]
+        return cv2.merge(self.planes, self.stack).reshape(self.stack.shape)

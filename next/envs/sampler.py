@@ -1,0 +1,80 @@
+"""Sample actions for environments of a run, in a worker process or in the trainer."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ppo.envs.make import Spaces
+from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.observations import NUMBERS, Layout
+from ppo.envs.seeding import Stream, seed_sequence
+
+Arrays = Mapping[str, ndarray]
+MakeActor = Callable[[ndarray], Any]
+Observe = Callable[[Mapping[str, ndarray]], Any]  # from rows of tables to what a network reads
+
+
+def observer(layout: Layout, normalize: NormalizeObservation) -> Observe:
+    """Return a function from rows (n, ...) of observation tables to what a network reads."""
+    if len(layout.tables) == 1:
+        if not layout.has_numbers:
+            return lambda rows: rows[NUMBERS]
+        return lambda rows: normalize(rows[NUMBERS])
+
+    def observe(rows: Mapping[str, ndarray]) -> Any:
+        if layout.has_numbers:
+            rows = {**rows, NUMBERS: normalize(rows[NUMBERS])}
+        return layout.named(rows)
+
+    return observe
+
+
+class Sampler:
+    """Write the actions of a rollout, row by row, for some environments of a run.
+
+    arrays: the run's shared memory; make_actor: from weights (P,) to an actor, such as
+    ppo.models.actor.Actor, which acts with the weights as they are when a rollout begins."""
+
+    def __init__(
+        self, spaces: Spaces, arrays: Arrays, env_ids: range, make_actor: MakeActor
+    ) -> None:
+        self.weights = arrays["weights"]
+        self.act_by(make_actor)
+        self.seed = spaces.config.seed
+        self.env_ids = env_ids
+        columns = slice(env_ids.start, env_ids.stop)
+        names = (*spaces.layout.tables, "actions", "states", "features", "action_masks")
+        self.tables = {name: arrays[name][:, columns] for name in names}
+        self.observed = [*spaces.layout.tables]
+        enabled = bool(spaces.config.normalize_observations)
+        normalize = NormalizeObservation(arrays["shift"], arrays["scale"], enabled)
+        self.observe = observer(spaces.layout, normalize)
+
+    def act_by(self, make_actor: MakeActor) -> None:
+        """Act by another actor from the next rollout on."""
+        self.actor = make_actor(self.weights)
+
+    def begin(self, iteration: int) -> None:
+        """Load the current weights, and draw the noise of a whole rollout, (T, n, *noise)."""
+        self.actor.refresh()
+        noise = []
+        for env_id in self.env_ids:
+            sequence = seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
+            generator = np.random.default_rng(sequence)
+            noise.append(self.actor.draw_noise(generator, len(self.tables["actions"])))
+        self.noise = np.stack(noise, axis=1)
+
+    def __call__(self, t: int, columns: slice = slice(None)) -> None:
+        """Write the actions of row t, its features, and the recurrent states of row t + 1."""
+        tables = self.tables
+        states = tables["states"][t + 1, columns]
+        states[:] = tables["states"][t, columns]
+        tables["actions"][t, columns] = self.actor(
+            self.observe({name: tables[name][t, columns] for name in self.observed}),
+            self.noise[t, columns],
+            mask=tables["action_masks"][t, columns],
+            states=states,
+            features=tables["features"][t, columns],
+        )

@@ -1,0 +1,126 @@
+"""Actor-critics: the base class of all models, and models of trunks and linear heads."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from gymnasium import Space
+from numpy import ndarray
+from torch import Tensor, nn
+
+from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+
+if TYPE_CHECKING:
+    from ppo.config import Config
+
+Outputs = tuple[Distribution, Tensor]  # of a model: the distribution of actions, and values (B,)
+Step = tuple[Distribution, Any, Any]
+
+
+class ActorCritic(nn.Module):
+    """Base class of models, built-in ones and your own.
+
+    A subclass is called with (observation_space, action_space, config), sets policy_head to
+    ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Parameters
+    and persistent buffers, which must be finite, are sent to workers (as float32) and saved in
+    checkpoints. Models act and evaluate rollouts in eval mode; only gradient steps are in training
+    mode. The only memory between steps are states: forward of a model with a state_size takes them
+    after the observations, and returns distributions and values (T * b,) of sequences of T steps of
+    b environments:
+
+    observations: (T * b, *observation), time-major; states: (b, S), before the first step; starts:
+    (T * b,) bool, whether an observation is the first of an episode; None if T is 1.
+    """
+
+    policy_head: PolicyHead
+    state_size = 0  # S, numbers remembered from one step to the next
+    num_shared_features = 0  # features that policy and value read; workers record them
+
+    def forward(self, observations: Any) -> Outputs:
+        """Return the distribution of actions, as policy_head makes it, and values (B,).
+
+        observations: numbers (B, K), float32 if they are normalised, or images (B, H, W, C) uint8;
+        of nested observations a dict of these, by the names of their parts."""
+        raise NotImplementedError
+
+    def act(self, observations: Any, states: Tensor) -> Step:
+        """Compute the policy for one step of n environments; workers call this.
+
+        Return the distribution, the features (n, num_shared_features) shared with the value head,
+        and the states (n, S) after the step.
+        """
+        return self(observations)[0], None, None
+
+    def prepare_to_act(self) -> None:
+        """Prepare for acting only, with weights that are copied in: no gradients, eval mode."""
+        self.requires_grad_(False).eval()
+        for module in self.modules():
+            if isinstance(module, Trunk):
+                module.prepare_to_act()
+
+
+class Trunk(nn.Module):
+    """Base class of networks from observations (B, *observation) to features (B, num_features)."""
+
+    num_features: int
+    state_size = 0
+
+    def prepare_to_act(self) -> None:
+        """Optimise for acting; the trunk is not trained afterwards."""
+
+
+class FeedForward(ActorCritic):
+    """Linear policy and value heads, on a trunk each or on a shared one (--share_trunk).
+
+    Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
+    1 in the value's; biases are zero (Baselines).
+    """
+
+    def __init__(
+        self, make_trunk: Callable[[], Trunk], action_space: Space[Any], config: "Config"
+    ) -> None:
+        super().__init__()
+        self.policy_trunk = make_trunk()
+        self.state_size = self.policy_trunk.state_size
+        num_features = self.policy_trunk.num_features
+        if config.share_trunk:
+            self.value_trunk = self.policy_trunk
+            self.num_shared_features = num_features
+        else:
+            self.value_trunk = make_trunk()
+        self.policy_head = policy_head(num_features, action_space, config)
+        self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
+
+    def forward(self, observations: Any) -> Outputs:
+        features = self.policy_trunk(observations)
+        if self.num_shared_features:
+            return self.heads(features, features)
+        return self.heads(features, self.value_trunk(observations))
+
+    def heads(self, policy_features: Tensor, value_features: Tensor) -> Outputs:
+        """Return the distribution of actions and values (B,), from features (B, F)."""
+        return self.policy_head(policy_features), self.value_head(value_features).squeeze(-1)
+
+    def act(self, observations: Any, states: Tensor) -> Step:
+        # forward directly: calling a module costs as much as the arithmetic of a small layer
+        features = self.policy_trunk.forward(observations)
+        return self.policy_head.forward(features), features, None
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors that workers and checkpoints get: parameters, then persistent buffers."""
+    saved = model.state_dict()
+    buffers = {name: x for name, x in model.named_buffers() if name in saved}
+    return {**dict(model.named_parameters()), **buffers}
+
+
+def to_vector(tensors: Iterable[Tensor]) -> Tensor:
+    """Flatten and concatenate tensors to one float32 vector (P,), detached."""
+    return torch.cat([tensor.detach().flatten().float() for tensor in tensors])
+
+
+def as_tensor(array: ndarray) -> Tensor:
+    """Return an array as a tensor: a copy unless its memory begins at a multiple of 64 bytes, since
+    products of matrices that begin elsewhere have other last bits."""
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.data_ptr() % 64 == 0 else tensor.clone()

@@ -1,0 +1,94 @@
+"""Recurrent networks: LSTM and GRU."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
+from ppo.models.noise import MASKED_LOGIT
+
+
+class RecurrentTrunk(Trunk):
+    """An LSTM or a GRU (kind: "lstm" or "gru") on the features of an encoder.
+
+    States are zero at an episode's start: the output (b, H) of a GRU, output and cell (b, 2 H) side
+    by side of an LSTM. Orthogonal initial weights, zero biases (Huang et al. 2022, "The 37
+    Implementation Details", LSTM 1)."""
+
+    def __init__(self, kind: str, encoder: Trunk, size: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.kind = kind
+        self.num_features = size
+        self.state_size = size if kind == "gru" else 2 * size
+        make_layer = nn.GRU if kind == "gru" else nn.LSTM
+        self.add_module(kind, make_layer(encoder.num_features, size))
+        for parameter in self.weights:
+            if parameter.dim() == 1:
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.orthogonal_(parameter)
+
+    @property
+    def weights(self) -> list[Tensor]:
+        """The layer's weights of inputs (K * H, F) and of the last output (K * H, H), and biases
+        (K * H,) of both, for K gates."""
+        return getattr(self, self.kind).all_weights[0]
+
+    def step(self, observations: Any, states: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features (b, H) and next states (b, S) of one step (b, *observation)."""
+        inputs = self.encoder(observations)
+        if self.kind == "gru":
+            states = torch.gru_cell(inputs, states, *self.weights)
+        else:
+            states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
+        return states[:, : self.num_features], states
+
+    def forward(self, observations: Any, states: Tensor, starts: Tensor) -> Tensor:
+        """Return the features (T * b, H) of sequences; arguments as in ActorCritic.
+
+        A single call of torch's kernel computes all episodes of all environments. To reset the
+        state between episodes, an extra step is inserted before each start. In it, an extra input
+        of 1 has weights that close the first two gates (logit MASKED_LOGIT) and cancel the bias of
+        the third: an LSTM's cell, or a GRU's output, becomes zero."""
+        inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
+        weight_ih, weight_hh, bias_ih, bias_hh = self.weights
+        reset_column = -bias_ih
+        reset_column[: 2 * self.num_features] = MASKED_LOGIT
+        weight_ih = torch.cat([weight_ih, reset_column.unsqueeze(1)], 1)
+
+        positions = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
+        index = (positions, torch.arange(len(states)))
+        steps = functional.pad(inputs, (0, 1))
+        padded = steps.new_zeros(int(positions.max()) + 1, *steps.shape[1:])
+        padded[..., -1] = 1
+        padded[index] = steps
+        state: Any = states.unsqueeze(0)
+        if self.kind == "lstm":
+            state = [part.contiguous() for part in state.chunk(2, -1)]
+        unroll = getattr(torch, self.kind)
+        weights = [weight_ih, weight_hh, bias_ih, bias_hh]
+        outputs = unroll(padded, state, weights, True, 1, 0.0, self.training, False, False)[0]
+        return outputs[index].flatten(0, 1)
+
+
+class Recurrent(FeedForward):
+    """A policy and a value on the features of one recurrent trunk."""
+
+    policy_trunk: RecurrentTrunk
+
+    def forward(
+        self, observations: Any, states: Tensor | None = None, starts: Tensor | None = None
+    ) -> Outputs:
+        assert states is not None
+        if starts is None:
+            features, _ = self.policy_trunk.step(observations, states)
+        else:
+            features = self.policy_trunk(observations, states, starts)
+        return self.heads(features, features)
+
+    def act(self, observations: Any, states: Tensor) -> Step:
+        features, states = self.policy_trunk.step(observations, states)
+        return self.policy_head(features), features, states

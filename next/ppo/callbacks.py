@@ -1,0 +1,109 @@
+"""Callbacks: the one thing that takes part in a run. This module imports no torch."""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ppo.envs.episodes import Episode
+    from ppo.evaluation import Evaluation
+    from ppo.models.actor_critic import ActorCritic
+    from ppo.rollout import Batch, Metrics
+    from ppo.run import Run
+
+MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
+EVALUATION = "evaluation_return_mean"
+
+
+class Callback:
+    """Base class of callbacks: override what you need.
+
+    Methods are called in the trainer's process, between two rollouts; on_model also where workers
+    and policies make the network. An exception in one ends the run, whose last state is saved. The
+    fields of a callback that is a dataclass are flags."""
+
+    def on_model(self, model: "ActorCritic") -> None:
+        """Change a network that has just been made."""
+
+    def on_start(self, run: "Run") -> None:
+        """Prepare for the first iteration; after load_state_dict if the run is resumed."""
+
+    def on_batch(self, run: "Run", batch: "Batch") -> None:
+        """Change a batch, or add tables (T * N, ...) to it, before it is learned from."""
+
+    def loss(
+        self, learner: Any, minibatch: "Batch", distribution: Any, values: Any
+    ) -> "tuple[Any, Metrics]":
+        """Return a term to add to the loss of a minibatch, and metrics."""
+        return 0.0, {}
+
+    def on_episode(self, run: "Run", episode: "Episode") -> None:
+        """React to an episode that ended in this iteration; before on_iteration."""
+
+    def on_iteration(self, run: "Run") -> None:
+        """React to a finished iteration: read run.metrics, run.rollout and run.batch."""
+
+    def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
+        """React to an evaluation, during training or at its end."""
+
+    def on_checkpoint(self, run: "Run") -> None:
+        """React to a checkpoint that has been saved."""
+
+    def on_end(self, run: "Run") -> None:
+        """Finish after the final evaluation; not called if a signal or an error ended the run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state to save in checkpoints: tensors, arrays and JSON values, by name."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict() returned, arrays as tensors."""
+
+
+class RegularCheckpoints(Callback):
+    """Save a checkpoint every --checkpoint_every iterations, and MAX_SECONDS after the last."""
+
+    def __init__(self) -> None:
+        self.last_time = time.monotonic()
+
+    def on_iteration(self, run: "Run") -> None:
+        is_late = time.monotonic() - self.last_time >= MAX_SECONDS
+        if is_late or run.is_due(run.config.checkpoint_every):
+            run.save()
+
+    def on_checkpoint(self, run: "Run") -> None:
+        self.last_time = time.monotonic()
+
+
+class RegularEvaluations(Callback):
+    """Evaluate the policy every --eval_every iterations, and keep the best state."""
+
+    def __init__(self) -> None:
+        self.best = -float("inf")
+
+    def on_iteration(self, run: "Run") -> None:
+        if not run.config.eval_every:
+            return
+        result = None
+        if run.is_due(run.config.eval_every):
+            result = run.evaluate().mean
+            if result is not None and result > self.best:
+                self.best = result
+                run.save(is_best=True)
+        run.log(EVALUATION, result)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best} if self.best > -float("inf") else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+
+
+def named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
+    """Yield (name, callback), by which states are saved; names do not change if callbacks of other
+    classes are added."""
+    counts: dict[str, int] = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        counts[kind] = counts.get(kind, -1) + 1
+        yield f"callbacks.{kind}.{counts[kind]}", callback

@@ -1,0 +1,72 @@
+"""Errors for users: one sentence each, printed without a traceback, and an exit code."""
+
+import signal
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class PPOError(Exception):
+    """Base class of errors whose message is all that a user needs."""
+
+    exit_code = 1
+
+
+class ConfigError(PPOError, ValueError):
+    """A flag, an environment or a model cannot be used."""
+
+    exit_code = 2
+
+
+class CheckpointError(PPOError, ValueError):
+    """A checkpoint cannot be used."""
+
+    exit_code = 3
+
+
+class RunInUse(PPOError):
+    """Another process trains in the folder of the run."""
+
+    exit_code = 4
+
+
+class EnvironmentFailed(PPOError, RuntimeError):
+    """An environment has raised outside of a worker; the second argument is its traceback."""
+
+
+class BadValue(ValueError):
+    """An environment has returned what cannot be used."""
+
+
+class TrainingError(PPOError, RuntimeError):
+    """Training cannot go on: workers fail too often, or numbers are not finite."""
+
+
+class SaveFailed(PPOError, OSError):
+    """The last state of a run could not be saved."""
+
+
+class Interrupted(PPOError):
+    """A signal ended training, after its state was saved."""
+
+    def __init__(self, message: str, signal_number: int) -> None:
+        super().__init__(message)
+        self.signal = signal.Signals(signal_number)
+        self.exit_code = {signal.SIGINT: 130, signal.SIGHUP: 129}.get(self.signal, 143)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" with the closest known word, or else all of them."""
+    names = sorted(known)
+    if close := get_close_matches(word, names, 1):
+        return f"; did you mean {close[0]}?"
+    return f"; give one of {', '.join(names)}" if len(names) < 20 else ""
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception says, in one line."""
+    try:
+        text = "".join(x if x.isprintable() else " " for x in str(error))
+        text = " ".join(text.split())[:300]
+    except Exception:  # an exception of the user's may not have a text
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,1 @@
+"""Extras: features that the core does not name. There are none yet."""

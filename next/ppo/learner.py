@@ -1,0 +1,421 @@
+"""PPO: make a batch of a rollout, then take gradient steps on its minibatches."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from ppo import losses
+from ppo.callbacks import Callback
+from ppo.config import Config, scheduled
+from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.observations import Layout
+from ppo.envs.pool import Stopped
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.errors import CheckpointError, ConfigError, TrainingError
+from ppo.gae import generalized_advantages
+from ppo.minibatches import draw_minibatches
+from ppo.models.actor_critic import ActorCritic, as_tensor, named_tensors
+from ppo.optimizer import flatten_parameters, make_optimizer
+from ppo.process import flush_denormals
+from ppo.rollout import Batch, Metrics, Rollout, normalized
+
+RECORDED = ("actions", "states", "action_masks", "features")  # by workers
+KL_TOLERANCE = 1.5
+ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
+ADAPTIVE_FACTOR = 1.5
+ADAPTIVE_RATES = (1e-5, 1e-2)
+MAX_SKIPPED = 3  # gradient steps in a row
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """The coefficients of an iteration, after their schedules."""
+
+    learning_rate: float
+    clip_coef: float
+    clip_value_coef: float | None
+    value_coef: float
+    entropy_coef: float
+
+
+class Learner:
+    """Own a model's weights, gradients and optimizer, and improve the model rollout by rollout.
+
+    weights, gradients: the model's, as two vectors (P,); coefficients: of the present iteration.
+    Override loss() for another objective, advantages() for another estimator, or gradient() and
+    evaluate() for another way of computing them. Parameters whose requires_grad is False are left
+    where they are, whatever the optimizer. callbacks: those that override loss add to it."""
+
+    coefficients: Coefficients
+
+    def __init__(
+        self,
+        model: ActorCritic,
+        config: Config,
+        layout: Layout,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        if model.state_size and config.num_minibatches > config.num_envs and not config.batch_size:
+            raise ConfigError(
+                f"--num_minibatches={config.num_minibatches} splits sequences of a recurrent "
+                f"network: give at most --num_envs={config.num_envs}"
+            )
+        self.model: Any = model.eval()  # but for gradient steps
+        self.config = config
+        self.layout = layout
+        self.loss_terms = [x for x in callbacks if type(x).loss is not Callback.loss]
+        self.weights, self.gradients = flatten_parameters(model)
+        self.learning_rate = float(scheduled(config.learning_rate, 1.0))
+        self.num_skipped = 0  # gradient steps in a row, also over iterations
+        self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
+        self.set_coefficients(remaining=1.0)
+
+    @classmethod
+    def supports(cls, model: ActorCritic, config: Config, callbacks: Sequence[Callback]) -> bool:
+        """Return whether this class can learn a model with these settings."""
+        return True
+
+    @torch.no_grad()
+    def make_batch(
+        self, rollout: Rollout, normalize: NormalizeObservation, rewards: ndarray
+    ) -> Batch:
+        """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
+
+        rewards (T, N): the rollout's, normalised."""
+        observed = rollout.observed(normalize)
+        recorded = {name: rollout.tables[name] for name in RECORDED if rollout.tables[name].size}
+        tables = {**observed, **recorded}
+        batch = {name: self.table(x[: len(rewards)]).flatten(0, 1) for name, x in tables.items()}
+        log_probs, values = self._evaluate_in_chunks(batch)
+        batch.pop("features", None)  # gradient steps change the weights that made them
+        values = values.reshape(rewards.shape)
+        next_values = self._next_values(rollout, normalize, observed, values)
+        advantages = self.advantages(rollout, rewards, values, next_values)
+        advantages = np.asarray(advantages, np.float32)
+        found = {
+            "log_probs": log_probs,
+            "values": values,
+            "advantages": advantages,
+            "returns": advantages + values,
+        }
+        if "states" in batch:  # where a recurrent network's sequences begin anew
+            dones = rollout.dones
+            found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
+        return batch | {name: self.table(x.reshape(-1)) for name, x in found.items()}
+
+    def advantages(
+        self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
+    ) -> ndarray:
+        """Estimate the advantage of each transition. All arguments and the result: (T, N).
+
+        rewards are normalised; next_values are those of the observations that actions led to, the
+        true last ones where an episode was truncated."""
+        return generalized_advantages(
+            rewards,
+            values,
+            next_values,
+            terminations=rollout.terminations,
+            truncations=rollout.truncations,
+            gamma=self.config.gamma,
+            gae_lambda=self.config.gae_lambda,
+        )
+
+    def update(
+        self, batch: Batch, iteration: int, should_stop: Callable[[], bool] = bool
+    ) -> Metrics:
+        """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
+
+        iteration counts from 1; should_stop: looked at before each step. If the policy has moved
+        further than --target_kl, the rest of the steps is left out, of all epochs. Steps whose loss
+        or gradient is not finite are skipped. Raises TrainingError after several of those in a row,
+        or if a weight is not finite; Stopped."""
+        self.set_coefficients(remaining=1 - (iteration - 1) / self.config.iterations)
+        target_kl = self.config.target_kl
+        held = self._held()
+        history: list[Metrics] = []
+        skipped_here = 0
+        self.set_training(True)
+        with flush_denormals():
+            for minibatch in self._minibatches(batch, iteration):
+                if should_stop():
+                    raise Stopped
+                metrics = self.gradient(minibatch)
+                last_kl = metrics.get("approx_kl", 0.0)
+                if history and target_kl is not None and last_kl > KL_TOLERANCE * target_kl:
+                    break
+                if held is not None:
+                    self.gradients[held] = 0
+                metrics["grad_norm"] = self.clip_gradient()
+                if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
+                    self._step(held)
+                    history.append(metrics)
+                    self.num_skipped = 0
+                else:
+                    skipped_here += 1
+                    self.num_skipped += 1
+                    if self.num_skipped == MAX_SKIPPED:
+                        break
+        self.set_training(False)
+        if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
+            raise TrainingError(
+                f"in iteration {iteration} weights, or {MAX_SKIPPED} gradients in a row, were not "
+                "finite: resume from the state before it with a lower --learning_rate"
+            )
+        learning_rate = self.learning_rate
+        if self._is_adaptive:
+            self.learning_rate = _adapt(learning_rate, float(last_kl), target_kl or ADAPTIVE_KL)
+        explained = losses.explained_variance(batch["values"], batch["returns"])
+        return {
+            **_means(history or [metrics]),
+            "explained_variance": explained.item(),
+            "gradient_steps": len(history),
+            "skipped_steps": skipped_here,
+            "learning_rate": learning_rate,
+            "clip_coef": self.coefficients.clip_coef,
+        }
+
+    def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
+        """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics.
+
+        distribution, values (B,): the network's present outputs."""
+        now = self.coefficients
+        log_probs = distribution.log_prob(minibatch["actions"])
+        old_log_probs = minibatch["log_probs"]
+        policy_loss = losses.clipped_surrogate(
+            log_probs, old_log_probs, minibatch["advantages"], clip_coef=now.clip_coef
+        )
+        value_loss = losses.value_loss(
+            values, minibatch["values"], minibatch["returns"], clip_coef=now.clip_value_coef
+        )
+        entropy = distribution.entropy().mean()
+        loss = policy_loss + now.value_coef * value_loss - now.entropy_coef * entropy
+        with torch.no_grad():
+            metrics = {
+                "policy_loss": policy_loss.detach(),
+                "value_loss": value_loss.detach(),
+                "entropy": entropy.detach(),
+                "approx_kl": losses.approximate_kl(log_probs, old_log_probs),
+                "clip_fraction": losses.clip_fraction(log_probs, old_log_probs, now.clip_coef),
+            }
+            if now.clip_value_coef is not None:
+                moves = (values - minibatch["values"]).abs()
+                metrics["value_clip_fraction"] = (moves > now.clip_value_coef).float().mean()
+        return loss, metrics
+
+    def gradient(self, minibatch: Batch) -> Metrics:
+        """Overwrite self.gradients by the gradient of the loss and of the terms that callbacks add;
+        return metrics."""
+        self.gradients.zero_()
+        distribution, values = self.forward(minibatch)
+        loss, metrics = self.loss(minibatch, distribution, values)
+        for term in self.loss_terms:
+            more, measured = term.loss(self, minibatch, distribution, values)
+            loss = loss + more
+            metrics = {**metrics, **measured}
+        torch.autograd.backward(loss)
+        return {"loss": loss.detach(), **metrics}
+
+    def evaluate(self, batch: Batch) -> tuple[Any, Any]:
+        """Return the log-probabilities of a batch's actions, None without actions, and its values:
+        (B,) each."""
+        distribution, values = self.forward(batch)
+        log_probs = distribution.log_prob(batch["actions"]) if "actions" in batch else None
+        return log_probs, values
+
+    def forward(self, batch: Batch) -> tuple[Any, Tensor]:
+        """Return the distribution of a batch's actions, within its masks, and its values (B,).
+
+        Rows are read one by one, each with its own recurrent state if there are states; as whole
+        sequences if they have "starts"; or as features, which a shared trunk has made of them."""
+        if "features" in batch:
+            distribution, values = self.model.heads(batch["features"], batch["features"])
+        else:
+            inputs = [self.layout.named(batch)]
+            if "starts" in batch:
+                first = batch["states"][: len(batch["states"]) // self.config.num_steps]
+                inputs += [first, batch["starts"]]
+            elif "states" in batch:
+                inputs.append(batch["states"])
+            distribution, values = self.model(*inputs)
+        if "action_masks" in batch:
+            distribution = distribution.masked(batch["action_masks"])
+        return distribution, values
+
+    def standardize(self, advantages: Tensor) -> Tensor:
+        """Scale advantages (B,) to mean 0 and standard deviation 1."""
+        return losses.standardize(advantages)
+
+    def clip_gradient(self) -> Any:
+        """Clip self.gradients to --max_grad_norm; return its norm before (Pascanu et al. 2013,
+        algorithm 1)."""
+        norm = self.gradients.norm()
+        if self.config.max_grad_norm > 0:
+            self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return norm
+
+    def set_training(self, is_training: bool) -> None:
+        """Put the model in training or in eval mode."""
+        self.model.train(is_training)
+
+    def set_coefficients(self, remaining: float) -> None:
+        """Set scheduled coefficients for what remains of the run, 1 at its start."""
+        config = self.config
+        self._is_adaptive = str(config.learning_rate).startswith("adaptive:")
+        if not self._is_adaptive:
+            self.learning_rate = float(scheduled(config.learning_rate, remaining))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.learning_rate
+        clip_coef = scheduled(config.clip_coef, remaining)
+        value_clip = config.clip_value_coef
+        self.coefficients = Coefficients(
+            learning_rate=self.learning_rate,
+            clip_coef=clip_coef,
+            clip_value_coef=clip_coef if value_clip == "auto" else scheduled(value_clip, remaining),
+            value_coef=config.value_coef,
+            entropy_coef=scheduled(config.entropy_coef, remaining),
+        )
+
+    def change(self, config: Config) -> None:
+        """Take other settings from the next update on."""
+        if config.learning_rate != self.config.learning_rate:
+            self.learning_rate = float(scheduled(config.learning_rate, 1.0))
+        self.config = config
+
+    def table(self, array: ndarray) -> Tensor:
+        """Return an array as a tensor on the learner's device, in float32 at most."""
+        if array.dtype == np.float64:
+            array = array.astype(np.float32)
+        return as_tensor(np.ascontiguousarray(array)).to(self.weights.device)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of learning: tensors and JSON values, by name."""
+        moments = self.optimizer.state_dict()["state"].get(0, {})
+        return {
+            **{f"model.{name}": x.detach() for name, x in named_tensors(self.model).items()},
+            **{f"optimizer.{name}": x for name, x in moments.items()},
+            "learning_rate": self.learning_rate,
+            "num_skipped": self.num_skipped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what state_dict() returned. Raises CheckpointError for tensors of other names or
+        shapes, before anything is changed: torch's kernels would write beyond a short one."""
+        own = named_tensors(self.model)
+        saved = {name[6:]: x for name, x in state.items() if name.startswith("model.")}
+        moments = {name[10:]: x for name, x in state.items() if name.startswith("optimizer.")}
+        needed = self.optimizer.state_dict()["state"].get(0, {})
+        vectors = {name: x for name, x in moments.items() if x.dim()}
+        if {name: x.shape for name, x in saved.items()} != {n: x.shape for n, x in own.items()}:
+            raise CheckpointError("its network has other layers or sizes than this run's")
+        is_other = any(x.shape != self.weights.shape for x in vectors.values())
+        if is_other or needed.keys() - moments.keys():
+            raise CheckpointError("the state of its optimizer is missing, or of another network")
+        with torch.no_grad():
+            for name, tensor in own.items():
+                tensor.copy_(saved[name])
+        if moments:
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
+        self.learning_rate = float(state["learning_rate"])
+        self.num_skipped = int(state["num_skipped"])
+
+    def _evaluate_in_chunks(self, batch: Batch) -> tuple[ndarray, ndarray]:
+        """Evaluate a batch in chunks of the size of a minibatch, so that memory suffices."""
+        num_rows = len(batch["actions"])
+        size = self.config.batch_size or -(-num_rows // self.config.num_minibatches)
+        chunks = []
+        for first in range(0, num_rows, size):
+            chunk = {name: x[first : first + size] for name, x in batch.items()}
+            chunks.append(self.evaluate(chunk))
+        log_probs, values = (torch.cat(x).cpu().numpy() for x in zip(*chunks, strict=True))
+        return log_probs, values
+
+    def _next_values(
+        self,
+        rollout: Rollout,
+        normalize: NormalizeObservation,
+        observed: dict[str, ndarray],
+        values: ndarray,
+    ) -> ndarray:
+        """Return the value (T, N) of what each action led to, from which its return goes on.
+
+        That is the next row's value; that of row T after the last step; and that of the episode's
+        own last observation where it was truncated (Pardo et al. 2018), as the next row begins
+        another episode. It is not used after a termination."""
+        last_row = {name: x[-1] for name, x in observed.items()}
+        after_last = self._values_of({**last_row, "states": rollout.states[-1]})
+        next_values = np.concatenate([values[1:], after_last[None]])
+        if truncated := rollout.report.last:
+            steps = [x.step for x in truncated]
+            environments = [x.environment for x in truncated]
+            rows = {name: np.stack([x.rows[name] for x in truncated]) for name in truncated[0].rows}
+            states = rows.pop("states")
+            of_truncated = self._values_of({**normalized(rows, normalize), "states": states})
+            next_values[steps, environments] = of_truncated
+        return next_values
+
+    def _values_of(self, tables: dict[str, ndarray]) -> ndarray:
+        rows = {name: self.table(x) for name, x in tables.items() if x.size}
+        return self.evaluate(rows)[1].cpu().numpy()
+
+    def _minibatches(self, batch: Batch, iteration: int) -> Iterator[Batch]:
+        """Yield the minibatches of all epochs, with standardised advantages."""
+        config = self.config
+        drawn = draw_minibatches(
+            config,
+            len(batch["advantages"]),
+            seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
+            sequence_length=config.num_steps if "states" in batch else 1,
+        )
+        if config.normalize_advantages == "rollout":
+            batch = {**batch, "advantages": self.standardize(batch["advantages"])}
+        for rows in drawn:
+            index = torch.from_numpy(rows).to(self.weights.device)
+            minibatch = {name: x.index_select(0, index) for name, x in batch.items()}
+            if config.normalize_advantages == "minibatch":
+                minibatch["advantages"] = self.standardize(minibatch["advantages"])
+            yield minibatch
+
+    def _held(self) -> Tensor | None:
+        """Return a mask (P,) of the weights that stand still, None if there are none."""
+        parameters = [*self.model.parameters()]
+        if all(x.requires_grad for x in parameters):
+            return None
+        return torch.cat([torch.full((x.numel(),), not x.requires_grad) for x in parameters]).to(
+            self.weights.device
+        )
+
+    def _step(self, held: Tensor | None) -> None:
+        """Step the optimizer; put held weights back, which momentum and weight decay move."""
+        kept = None if held is None else self.weights[held]
+        self.optimizer.step()
+        if kept is not None:
+            self.weights[held] = kept
+
+
+def _adapt(learning_rate: float, kl: float, goal: float) -> float:
+    """Scale the learning rate by 1.5 to keep the KL near its target (after Schulman et al. 2017,
+    section 4, which adapts a coefficient of the KL instead)."""
+    if kl > KL_TOLERANCE * goal:
+        learning_rate *= 1 / ADAPTIVE_FACTOR
+    elif kl < goal / 2:
+        learning_rate *= ADAPTIVE_FACTOR
+    return float(np.clip(learning_rate, *ADAPTIVE_RATES))
+
+
+def _means(history: list[Metrics]) -> Metrics:
+    """Average metrics over steps, with a single synchronisation if they are on a GPU."""
+    table = [list(metrics.values()) for metrics in history]
+    first = table[0][0]
+    if isinstance(first, Tensor):
+        tensors = [[torch.as_tensor(x, device=first.device) for x in row] for row in table]
+        means = torch.stack([torch.stack(row) for row in tensors]).mean(0).tolist()
+    else:
+        means = np.mean(table, axis=0).tolist()
+    return dict(zip(history[0], means, strict=True))

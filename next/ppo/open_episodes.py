@@ -1,0 +1,72 @@
+"""Episodes that are open between two iterations: what a resumed run needs to repeat them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy import ndarray
+
+from ppo.rollout import Rollout
+
+MAX_STEPS = 100_000  # repeating a longer open episode would take too much time
+
+
+class OpenEpisodes:
+    """Keep, for each environment, the number of the reset that began its whole episode, the
+    attributes that it had then, and the actions since."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.numbers = np.zeros(num_envs, np.int64)
+        self.attributes: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+        self.actions: list[list[ndarray]] = [[] for _ in range(num_envs)]
+        self.lengths = np.zeros(num_envs, np.int64)
+
+    def update(self, rollout: Rollout, counts: ndarray, attributes: dict[str, Any]) -> None:
+        """Add a rollout. counts (N,): of resets until its end; attributes: of new episodes."""
+        ended = rollout.dones.cumsum(0)
+        before = counts - 1 - ended[-1]  # the numbers of the resets before the rollout
+        self.begin(rollout.report.new, before, attributes)
+        starts = [0] * len(self.numbers)
+        for episode in rollout.report.episodes:
+            index = episode.environment
+            starts[index] = episode.step + 1
+            self.begin([index], before + ended[episode.step], attributes)
+        for index, actions in enumerate(self.actions):
+            if self.lengths[index] <= MAX_STEPS:
+                actions.append(rollout.actions[starts[index] :, index].copy())
+                self.lengths[index] += len(actions[-1])
+
+    def begin(
+        self, environments: Sequence[int], numbers: ndarray, attributes: dict[str, Any]
+    ) -> None:
+        """Note that episodes begin in some environments, by resets with these numbers (N,)."""
+        for index in environments:
+            self.numbers[index] = numbers[index]
+            self.attributes[index] = dict(attributes)
+            self.actions[index] = []
+            self.lengths[index] = 0
+
+    def to_replay(self) -> dict[int, tuple[int, dict[str, Any], ndarray]]:
+        """Return number, attributes and actions (L, D) of each episode that is not too long."""
+        return {
+            index: (int(self.numbers[index]), self.attributes[index], np.concatenate(actions))
+            for index, actions in enumerate(self.actions)
+            if actions and self.lengths[index] <= MAX_STEPS
+        }
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; actions as a tuple of arrays, which do not change any more."""
+        return {
+            "numbers": self.numbers,
+            "lengths": self.lengths,
+            "actions": tuple(x for actions in self.actions for x in actions),
+            "attributes": json.dumps(self.attributes),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.numbers = np.array(state["numbers"])
+        self.lengths = np.array(state["lengths"])
+        self.attributes = json.loads(state["attributes"])
+        parts = np.split(np.array(state["actions"]), np.cumsum(self.lengths)[:-1])
+        self.actions = [[part] for part in parts]
