@@ -118,7 +118,8 @@ class EnvMaker:
         entry, name = self.spec.entry_point, self.spec.id
         try:
             found: Any = load_env_creator(entry) if isinstance(entry, str) else entry
-            signature(found).bind_partial(**self.config.env_kwargs)
+            number = {"index": 0} if takes(found, "index") else {}
+            signature(found).bind(**{**number, **self.spec.kwargs})
         except ImportError as error:
             raise ConfigError(f"--env_name={name} needs a package ({reason(error)})") from error
         except TypeError as error:

@@ -2,10 +2,12 @@
 
 Import it as ppo.models. Importing it does not import torch; making a model does."""
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy import ndarray
 
 from ppo.envs.make import Spaces
@@ -121,7 +123,6 @@ def make_model(config: "Config", spaces: Spaces, hooks: Sequence["Callback"] = (
 
 def _own_model(own: Any, config: "Config", spaces: Spaces) -> "ActorCritic":
     """Make a model of the user's class, and try it on two observations."""
-    import numpy as np
     import torch
 
     name = getattr(own, "__name__", own)
@@ -149,8 +150,6 @@ def _own_model(own: Any, config: "Config", spaces: Spaces) -> "ActorCritic":
 
 
 def _is_continuous(model: "ActorCritic") -> bool:
-    import numpy as np
-
     return model.policy_head.action_dtype is np.float32
 
 
@@ -175,10 +174,26 @@ class MakeTorchActor:
 def make_actor_of(
     model: "ActorCritic", config: "Config", spaces: Spaces, hooks: Sequence["Callback"] = ()
 ) -> Callable[[ndarray], Any]:
-    """Return what makes actors of a model from weights (P,): in numpy if it can, so that workers
-    start without importing torch."""
+    """Return what makes actors of a model from weights (P,): in numpy, so that workers start
+    without importing torch, if that can compute the same."""
     from ppo.models.numpy_mlp import NumpyActor, structure_of
 
+    by_torch = MakeTorchActor(config, spaces, hooks)
     if structure := structure_of(model):
-        return partial(NumpyActor, structure)
-    return MakeTorchActor(config, spaces, hooks)
+        by_numpy = partial(NumpyActor, structure)
+        num_weights = sum(math.prod(shape) for shape in structure.shapes.values())
+        if _act_alike(by_numpy(_noise(num_weights)), by_torch(_noise(num_weights)), spaces):
+            return by_numpy
+    return by_torch
+
+
+def _noise(*shape: int) -> ndarray:
+    return 0.3 * np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+
+
+def _act_alike(actor: Any, other: Any, spaces: Spaces) -> bool:
+    """Return whether two actors do the same: a network that is edited must not be ignored."""
+    observations = _noise(64, *spaces.layout.tables[NUMBERS].shape)
+    noise = actor.draw_noise(np.random.default_rng(1), len(observations))
+    actions, others = actor(observations, noise), other(observations, noise)
+    return bool(np.allclose(actions, others, atol=1e-4))

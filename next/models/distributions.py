@@ -34,17 +34,12 @@ class Distribution:
     """Base class of distributions of actions (..., D).
 
     sample(noise) and mode() return actions; log_prob(actions) and entropy() return (...), sums over
-    the D columns. parameters() returns what describes the distribution as columns (..., W), and
-    kl_from(parameters) the KL divergence (...) of this one from another of its kind, KL(other ||
-    this), in closed form.
-    """
+    the D columns."""
 
     sample: Any
     mode: Any
     log_prob: Any
     entropy: Any
-    parameters: Any
-    kl_from: Any
 
     def masked(self, mask: Tensor) -> "Distribution":
         """Return the distribution restricted to the choices that a mask (..., M) bool allows."""
@@ -81,14 +76,6 @@ class Categorical(Distribution):
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum((-2, -1))
 
-    def parameters(self) -> Tensor:
-        return self.log_probs.flatten(-2)
-
-    def kl_from(self, parameters: Tensor) -> Tensor:
-        """Compute sum p (log p - log q) over choices (Cover & Thomas 2006, eq. 2.26)."""
-        log_probs = parameters.view_as(self.log_probs)
-        return (log_probs.exp() * (log_probs - self.log_probs)).sum((-2, -1))
-
 
 @dataclass
 class DiagonalGaussian(Distribution):
@@ -109,17 +96,6 @@ class DiagonalGaussian(Distribution):
 
     def entropy(self) -> Tensor:
         return (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1).expand(self.mean.shape[:-1])
-
-    def parameters(self) -> Tensor:
-        return torch.cat([self.mean, self.log_std.expand_as(self.mean)], -1)
-
-    def kl_from(self, parameters: Tensor) -> Tensor:
-        """Compute sum log(t / s) + (s^2 + (m - n)^2) / (2 t^2) - 1/2 over columns, from mean m and
-        standard deviation s to mean n and t (Rasmussen & Williams 2006, eq. A.23)."""
-        mean, log_std = parameters.chunk(2, -1)
-        change = log_std - self.log_std
-        squares = (2 * change).exp() + ((mean - self.mean) * (-self.log_std).exp()).square()
-        return (0.5 * squares - change - 0.5).sum(-1)
 
 
 class StateDependentGaussian(DiagonalGaussian):
@@ -150,9 +126,6 @@ class Squashed(Distribution):
         self.gaussian = gaussian
         self.sample = gaussian.sample
         self.mode = gaussian.mode
-        # A bijection leaves the KL divergence as it is (Kullback & Leibler 1951, theorem 4.1).
-        self.parameters = gaussian.parameters
-        self.kl_from = gaussian.kl_from
 
     def log_prob(self, actions: Tensor) -> Tensor:
         return self.gaussian.log_prob(actions) - _log_slope_of_tanh(actions).sum(-1)
@@ -194,15 +167,6 @@ class Product(Distribution):
 
     def entropy(self) -> Tensor:
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
-
-    def parameters(self) -> Tensor:
-        return torch.cat([part.parameters() for part in self.parts], -1)
-
-    def kl_from(self, parameters: Tensor) -> Tensor:
-        widths = [part.parameters().shape[-1] for part in self.parts]
-        columns = torch.split(parameters, widths, -1)
-        pairs = zip(self.parts, columns, strict=True)
-        return torch.stack([part.kl_from(own) for part, own in pairs]).sum(0)
 
     def _split(self, table: Tensor, size: str) -> Iterator[tuple[Distribution, Tensor]]:
         """Pair each part with its columns of a table. size: the heads' attribute to use."""

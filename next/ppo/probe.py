@@ -1,14 +1,10 @@
-"""Compare numpy's gradient and actor with torch's, so that an edit of the torch code counts.
+"""Compare numpy's gradient with torch's, so that an edit of the torch code counts.
 
 On the first minibatch of a run all ratios are 1, and no clip is active. So a made-up minibatch goes
 both ways, by made-up weights, with old log-probabilities and values on both sides of every clip."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
-from numpy import ndarray
 from torch import Tensor
 
 from ppo.envs.observations import NUMBERS
@@ -22,25 +18,21 @@ TOLERANCE = 1e-4  # of the largest number
 PASSED = 0.25  # share of the run whose scheduled coefficients are compared
 
 
-def difference(learner: Learner, actor_of: Callable[[ndarray], Any], torch_actor_of: Any) -> str:
-    """Return in what numpy differs from torch for the same weights: "gradient", "standardised
-    advantages", "clipped gradient", "metrics" or "actions"; "" where it does not, or where torch
-    learns anyway. actor_of, torch_actor_of: make actors from weights (P,)."""
+def difference(learner: Learner) -> str:
+    """Return in what numpy's learning differs from torch's for the same weights: "standardised
+    advantages", "gradient", "clipped gradient" or "metrics"; "" where it does not, or where torch
+    learns anyway."""
     if not isinstance(learner, NumpyLearner):
         return ""
     generator = np.random.default_rng(0)
     kept = learner.weights.clone(), learner.learning_rate
     noise = generator.standard_normal(len(learner.weights), dtype=np.float32)
     try:
-        with torch.no_grad():
-            learner.weights += torch.from_numpy(NOISE * noise)
+        learner.weights += torch.from_numpy(NOISE * noise)
         learner.set_coefficients(1 - PASSED)
-        minibatch = make_minibatch(learner, generator)
-        found = _compare_learning(learner, minibatch)
-        return found or _compare_acting(learner, minibatch, actor_of, torch_actor_of)
+        return _compare(learner, make_minibatch(learner, generator))
     finally:
-        with torch.no_grad():
-            learner.weights.copy_(kept[0])
+        learner.weights.copy_(kept[0])
         learner.gradients.zero_()
         learner.set_coefficients(1.0)
         learner.learning_rate = kept[1]
@@ -71,7 +63,7 @@ def make_minibatch(learner: Learner, generator: np.random.Generator) -> Batch:
     }
 
 
-def _compare_learning(learner: NumpyLearner, minibatch: Batch) -> str:
+def _compare(learner: NumpyLearner, minibatch: Batch) -> str:
     ways = [_by(learner, NumpyLearner, minibatch), _by(learner, Learner, minibatch)]
     for what, here, there in zip(
         ("standardised advantages", "gradient", "clipped gradient"), *ways, strict=False
@@ -98,17 +90,6 @@ def _by(
     learner.gradients *= 100  # so that it is clipped
     metrics["grad_norm"] = kind.clip_gradient(learner)
     return advantages, gradient, learner.gradients.clone(), metrics
-
-
-def _compare_acting(
-    learner: NumpyLearner, minibatch: Batch, actor_of: Callable[[ndarray], Any], torch_actor_of: Any
-) -> str:
-    weights = learner.weights.numpy().copy()
-    actors = [make(weights) for make in (actor_of, torch_actor_of)]
-    noise = actors[0].draw_noise(np.random.default_rng(1), NUM_ROWS)
-    observations = minibatch[NUMBERS].numpy()
-    here, there = (torch.from_numpy(1.0 * actor(observations, noise)) for actor in actors)
-    return "" if _is_close(here, there) else "actions"
 
 
 def _is_close(here: Tensor, there: Tensor) -> bool:

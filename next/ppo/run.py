@@ -33,6 +33,7 @@ from ppo.learner import Learner
 from ppo.loggers import Logger
 from ppo.models import MakeTorchActor, make_actor_of, make_model
 from ppo.models.actor_critic import named_tensors, to_vector
+from ppo.models.numpy_mlp import structure_of
 from ppo.numpy_learner import NumpyLearner
 from ppo.open_episodes import OpenEpisodes
 from ppo.policy import Policy
@@ -90,8 +91,7 @@ class Run:
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw numbers
         self.model = make_model(config, spaces, config.hooks).to(config.device)
         self.learner = self._make_learner(own_learner)
-        self.make_actor = make_actor_of(self.model, config, spaces, config.hooks)
-        self.make_torch_actor = MakeTorchActor(config, spaces, config.hooks)
+        self.make_actor: Any = None
         tables = share_tables(config, spaces, self.model)
         self.rollout = Rollout({name: x.array for name, x in tables.items()}, spaces.layout)
         weights = SharedArray((len(self._weights()),), np.float32)
@@ -310,16 +310,19 @@ class Run:
 
     def check_numpy(self) -> None:
         """Let torch learn and act from now on where numpy does not compute the same."""
-        what = difference(self.learner, self.make_actor, self.make_torch_actor)
-        if not what:
-            return
-        self.note(f"torch learns and acts from here on: numpy has other {what} than the torch code")
-        state = self.learner.state_dict()
-        self.learner = Learner(self.model, self.config, self.spaces.layout, self.callbacks)
-        self.learner.load_state_dict(state)
-        self.make_actor = self.make_torch_actor
-        if self.pool:
-            self.pool.act_by(self.make_actor)
+        about = "torch {} from here on: numpy computes {} than the torch code, which was edited"
+        if what := difference(self.learner):
+            self.note(about.format("learns", f"another {what}"))
+            state = self.learner.state_dict()
+            self.learner = Learner(self.model, self.config, self.spaces.layout, self.callbacks)
+            self.learner.load_state_dict(state)
+        make_actor = make_actor_of(self.model, self.config, self.spaces, self.config.hooks)
+        if structure_of(self.model) and isinstance(make_actor, MakeTorchActor):
+            if not isinstance(self.make_actor, MakeTorchActor):
+                self.note(about.format("acts", "other actions"))
+            if self.pool:
+                self.pool.act_by(make_actor)
+        self.make_actor = make_actor
 
     def save_state(self) -> None:
         """Save the state that was taken last. If that fails, it is tried again at the next

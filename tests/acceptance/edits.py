@@ -30,7 +30,7 @@ CASES = {
     "clip removed": [(LOSSES, r"clipped = ratio\.clamp\(.*\)", "clipped = ratio")],
     "value clip removed": [(LOSSES, r"errors = torch\.max\(errors, .*\)", "pass")],
     "max for min": [(LOSSES, r"-torch\.min\(", "-torch.max(")],
-    "entropy's sign": [(LEARNER, r"- (self\.entropy_coef \* entropy)", r"+ \1")],
+    "entropy's sign": [(LEARNER, r"- (\w+\.entropy_coef \* entropy)", r"+ \1")],
     "standardize": [(LOSSES, r"(def standardize\(.*\n)", r"\1    return advantages\n")],
     NETWORK: [
         (MLP, r"( +)(.* = )self\.activate\(", rf"\1{NOTE_PROCESS}\n\1\2nn.functional.relu("),

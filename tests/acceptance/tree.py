@@ -77,7 +77,8 @@ class Tree:
     @cached_property
     def version(self) -> int:
         """The major version."""
-        texts = [(self.folder / x).read_text() for x in ("pyproject.toml", "setup.cfg")]
+        paths = [self.folder / x for x in ("pyproject.toml", "setup.cfg")]
+        texts = [x.read_text() for x in paths if x.exists()]
         found = re.search(r"^version\s*=\s*\"?(\d+)", "\n".join(texts), re.MULTILINE)
         assert found, f"{self.folder} has no version in pyproject.toml or setup.cfg"
         return int(found[1])
