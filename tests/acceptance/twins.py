@@ -110,7 +110,7 @@ def check(name: str, tree: Tree, base: Tree | None, folder: Path) -> str:
     count = 0
     for number, kill in enumerate((*row.kills, "")):
         before = rows(killed)
-        count += draw.randint(7, 14)  # so that there is a checkpoint
+        count += draw.randint(9, 14)  # so that there is a checkpoint
         done = train(row, tree, again if number else first, folder, kill, count)
         problems += [*about_end(done, -signal.SIGKILL if kill else 0)]
         problems += [*about_loss(before, rows(killed))]
