@@ -180,9 +180,9 @@ class Moving(World):
 
 
 class Goal(World):
-    """Pays 1 for the action that an attribute says, which is not shown."""
+    """Pays 1 for the action that an attribute says, which is not shown; at first for none."""
 
-    goal = 0
+    goal = 2
 
     def show(self) -> Any:
         return np.float32([self.draw_bit(), 1])
