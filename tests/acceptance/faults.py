@@ -315,7 +315,7 @@ def of_the_run(tree: Tree, folder: Path, kind: str, row: Row, whole: Path) -> It
     is_whole = is_resumed or (row.code == 0 and row.rows is None)
     if is_resumed:
         done = command(tree, folder, kind, "", "--resume=auto")
-        if done.code or (done.err and kind not in INEXACT):
+        if done.code != 0 or (done.err and kind not in INEXACT):
             yield f"resumed with exit code {done.code}: {done.err[-500:]}"
         same = [one == other for one, other in zip(before, rows(run), strict=False)]
         if not all(same[: max(0, len(before) - (row.lost or 0))]):
