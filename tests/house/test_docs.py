@@ -98,7 +98,7 @@ def test_named_tests_exist(page: Path) -> None:
 
 @per_page
 def test_flags_exist(page: Path) -> None:
-    text = re.sub(r"python -m benchmarks\.[^`|\n]*", "", text_of(page))
+    text = re.sub(r"python -m (benchmarks|tests)\.[^`|\n]*", "", text_of(page))
     named = set(re.findall(r"(?<![\w-])--(\w[\w-]*)", text))
     known = known_flags() | {*FOREIGN.split()} | PLACEHOLDERS | GONE.keys()
     assert not {
