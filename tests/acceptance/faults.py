@@ -107,13 +107,15 @@ class Row:
 
     code: the exit code; word: a pattern of what is said, "" for nothing; rows: how many metrics.csv
     has then, None: all, or any number; lines: how many different ones are said, None: any number;
-    lost: how many rows the same command with --resume=auto does again, None: it does not work."""
+    lost: how many rows the same command with --resume=auto does again, None: it does not work;
+    is_printed: whether it is said on standard output, which has all flags of a run, too."""
 
     code: int = 0
     word: str = ""
     rows: int | None = None
     lines: int | None = 1
     lost: int | None = 1
+    is_printed: bool = False
 
 
 WHEEL = "a wheel came off"
@@ -204,7 +206,7 @@ CASES: dict[str, Row] = {
     **faults("two workers", "on_iteration", 4, "raise", code=1),
     **faults("evaluations", "on_evaluation on_end", 4, "raise", code=1),
     "callback: on_start raise -1": Row(1, WHEEL),
-    "callback: on_iteration enough 4": Row(0, "it is enough", rows=5),
+    "callback: on_iteration enough 4": Row(0, "it is enough", rows=5, is_printed=True),
     "loss: loss raise 4": Row(1, WHEEL, rows=4),
     "loss: loss nan 4": Row(0, "finite"),
     "loss: loss nan 4 always": Row(1, "finite", rows=4),
@@ -213,13 +215,13 @@ CASES: dict[str, Row] = {
     "disk: sync full 4": Row(0, "No space left"),
     "disk: sync full 7 always": Row(1, "No space left", rows=8, lines=2, lost=2),
     "disk: on_iteration remove 4": Row(1, "metrics.csv", lines=2, lost=None),
-    "callback: on_iteration again 4": Row(0, "exit code 4"),
+    "callback: on_iteration again 4": Row(0, "exit code 4", is_printed=True),
     "finished run: nothing": Row(2, "run"),
     # From Python.
     **{f"script, {x}: nothing": Row() for x in ("lambda", "local class", "registered id", "pool")},
     "script, no guard: step start 4": Row(),
-    "script, state: nothing": Row(0, "as before"),
-    "script, state: step SIGTERM 4": Row(0, "Interrupted\nas before", rows=4),
+    "script, state: nothing": Row(0, "as before", is_printed=True),
+    "script, state: step SIGTERM 4": Row(0, "Interrupted\nas before", rows=4, is_printed=True),
     "script, nohup: step SIGHUP 4": Row(),
     # Ranks.
     "torchrun: step SIGKILL 4": Row(1, "SIGKILL", lines=None, lost=None),
@@ -290,7 +292,8 @@ def of_the_end(done: Done, row: Row, fault: str) -> Iterator[str]:
     if done.left:
         yield f"left {done.left}"
     num_tracebacks = done.err.count("Traceback (most recent call last)")
-    said = done.last if row.code and row.lines and not num_tracebacks else done.err + done.out
+    said = done.last if row.code and row.lines and not num_tracebacks else done.err
+    said = done.out if row.is_printed else said
     if not re.search(row.word, said):
         yield f"{row.word!r} is not in {said[-500:]!r}"
     if row.lines is None:

@@ -164,7 +164,7 @@ def check(name: str, tree: Tree, base: Tree | None, folder: Path) -> str:
     known = names | {"run"} if file == EACH else names
     problems += [f"about what? {x}" for x in lines if not any(word in x for word in known)]
     is_lost = damage != "missing" and not {*was.values()} & {*before.values()}
-    if is_named and is_lost and not any(word in done.err + done.out for word in names):
+    if is_named and is_lost and not any(word in done.err for word in names):
         problems.append("the file is not named")
     if command == "runs" and "other" not in done.out:
         problems.append("the other run is not listed")
