@@ -1,9 +1,14 @@
 """Speed: steps per second, seconds of short commands and peak memory, divided by the base's.
 
-ACCEPTANCE_PAIRS: how many pairs of runs are measured, in alternating order (default: 9)."""
+The two runs of a pair take turns of half a second while the other one is stopped, so that a machine
+whose speed changes from one second to the next has the same speed for both.
+ACCEPTANCE_PAIRS: how many pairs are measured, in alternating order (default: 9)."""
 
 import os
+import signal
+import subprocess
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
@@ -20,12 +25,12 @@ CHEETAH = f"--env_name=HalfCheetah-v5 {ALWAYS} --num_envs=16 --hidden_size=256"
 POOL = f"{ALWAYS} --num_envs=64 --env_name=EnvPool"
 
 SPEEDS = {
-    "lunarlander": f"{LANDER} --total_steps=262144",
-    "cartpole": f"{CARTPOLE} --total_steps=524288",
-    "halfcheetah": f"{CHEETAH} --total_steps=98304",
-    "pong": f"{PONG} --total_steps=16384",
-    "envpool-lunarlander": f"{POOL}/LunarLander-v3 --total_steps=655360",
-    "envpool-cartpole": f"{POOL}/CartPole-v1 --total_steps=1048576",
+    "lunarlander": f"{LANDER} --total_steps=131072",
+    "cartpole": f"{CARTPOLE} --total_steps=262144",
+    "halfcheetah": f"{CHEETAH} --total_steps=49152",
+    "pong": f"{PONG} --total_steps=8192",
+    "envpool-lunarlander": f"{POOL}/LunarLander-v3 --total_steps=327680",
+    "envpool-cartpole": f"{POOL}/CartPole-v1 --total_steps=524288",
 }
 STARTS = {
     "start of --version": "--version",
@@ -41,59 +46,76 @@ CASES = {**SPEEDS, **STARTS, **MEMORY}
 
 def check(name: str, tree: Tree, base: Tree, folder: Path) -> str:
     """Print all numbers; return them if the median is wrong."""
-    sides = {"tree": tree, "base": base}
-    measured: dict[str, list[float]] = {side: [] for side in sides}
+    measure = seconds_of_starts if name in STARTS else peaks if name in MEMORY else speeds
+    pairs = []
     for pair in range(PAIRS):
-        for side in sorted(sides, reverse=pair % 2 == 0):
-            measured[side].append(measure(name, sides[side], folder / f"{side}-{pair}"))
-    ratios = [ours / theirs for ours, theirs in zip(*measured.values(), strict=True)]
-    medians = " and ".join(f"{median(values):,.6g}" for values in measured.values())
+        sides = {"tree": tree, "base": base} if pair % 2 else {"base": base, "tree": tree}
+        pairs.append(measure(name, sides, folder / str(pair)))
+    ratios = [pair["tree"] / pair["base"] for pair in pairs]
+    medians = " and ".join(f"{median(pair[x] for pair in pairs):,.6g}" for x in ("tree", "base"))
     says = f"{median(ratios):.3f} ({medians}), pairs: {' '.join(f'{x:.3f}' for x in ratios)}"
     print(f"speed/{name}: {says}", flush=True)
     is_wrong = median(ratios) < 0.99 if name in SPEEDS else median(ratios) > 1.01
     return says if is_wrong else ""
 
 
-def measure(name: str, tree: Tree, folder: Path) -> float:
-    """Return steps per second, the seconds of the fastest of five starts, or MiB."""
-    if name in STARTS:
-        return min(seconds_of_start(tree, CASES[name], folder / str(i)) for i in range(5))
-    process = tree.start(CASES[name], folder)
-    if name in MEMORY:
-        return peak_memory(process)
-    end(process)
-    first, *_, last = rows(folder / "run")  # workers get ready in the first iteration
-    steps, seconds = (float(last[x]) - float(first[x]) for x in ("step", "seconds"))
-    return steps / seconds
+def speeds(name: str, sides: Mapping[str, Tree], folder: Path) -> dict[str, float]:
+    """Return steps per second from the first row on, in which workers get ready."""
+    runs = {}
+    for side, tree in sides.items():
+        runs[side] = tree.start(CASES[name], folder / side)
+        runs[side].wait_for_rows(folder / side / "run", 1)
+        send(runs[side], signal.SIGSTOP)
+    seconds = dict.fromkeys(sides, 0.0)
+    while running := [x for x in sides if runs[x].process.poll() is None]:
+        for side in running:
+            begin = time.monotonic()
+            send(runs[side], signal.SIGCONT)
+            with suppress(subprocess.TimeoutExpired):
+                runs[side].process.wait(0.5)
+            send(runs[side], signal.SIGSTOP)
+            seconds[side] += time.monotonic() - begin
+    for process in runs.values():
+        end(process)
+    steps = {side: [int(x["step"]) for x in rows(folder / side / "run")] for side in sides}
+    return {side: (steps[side][-1] - steps[side][0]) / seconds[side] for side in sides}
 
 
-def seconds_of_start(tree: Tree, command: str, folder: Path) -> float:
-    """Measure the seconds to the first row of a run, or to the end of another command."""
-    process = tree.start(command, folder)
-    if "--run_dir" in command:
-        process.wait_for_rows(folder / "run", 1)
-    else:
-        process.process.wait()  # with a limit of time it would look up to 50 ms too late
-    seconds = time.monotonic() - process.begin
-    end(process)
-    return seconds
+def send(process: Process, number: int) -> None:
+    for pid in marked(process.mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
-def peak_memory(process: Process) -> float:
-    """Return the largest sum of all processes in MiB; pages that several share count once."""
-    peak = 0
-    while process.process.poll() is None:
-        total = 0
-        for pid in marked(process.mark):
-            with suppress(OSError, IndexError):  # it has just ended
-                text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                total += int(text.split("Pss:")[1].split()[0])
-        peak = max(peak, total)
-        time.sleep(0.05)
-    end(process)
-    return peak / 1024
+def seconds_of_starts(name: str, sides: Mapping[str, Tree], folder: Path) -> dict[str, float]:
+    """Return the seconds to the first row or to a command's end, of the fastest of ten starts."""
+    found: dict[str, list[float]] = {side: [] for side in sides}
+    for i in range(10):
+        for side, tree in sides.items():
+            process = tree.start(CASES[name], folder / f"{side}-{i}")
+            if "--run_dir" in CASES[name]:
+                process.wait_for_rows(folder / f"{side}-{i}" / "run", 1)
+            else:
+                process.process.wait()  # with a limit of time it would look up to 50 ms too late
+            found[side].append(time.monotonic() - process.begin)
+            end(process)
+    return {side: min(values) for side, values in found.items()}
+
+
+def peaks(name: str, sides: Mapping[str, Tree], folder: Path) -> dict[str, float]:
+    """Return the peaks of all processes in MiB, with what they share."""
+    kib: dict[str, dict[int, int]] = {side: {} for side in sides}
+    for side, tree in sides.items():
+        process = tree.start(CASES[name], folder / side)
+        while process.process.poll() is None:
+            for pid in marked(process.mark):
+                with suppress(OSError, IndexError):  # it has just ended
+                    text = Path(f"/proc/{pid}/status").read_text()
+                    kib[side][pid] = int(text.split("VmHWM:")[1].split()[0])
+            time.sleep(0.05)
+        end(process)
+    return {side: sum(kib[side].values()) / 1024 for side in sides}
 
 
 def end(process: Process) -> None:
-    done = process.wait(600)
-    assert done.code == 0, f"exit code {done.code}: {done.err}"
+    assert (done := process.wait(600)).code == 0, f"exit code {done.code}: {done.err}"
