@@ -2,7 +2,8 @@
 
 The two runs of a pair take turns of half a second while the other one is stopped, so that a machine
 whose speed changes from one second to the next has the same speed for both.
-ACCEPTANCE_PAIRS: how many pairs are measured, in alternating order (default: 9)."""
+ACCEPTANCE_PAIRS: pairs that are measured, in alternating order (default: 9); as many again, twice
+at most, where the median of all is wrong."""
 
 import os
 import signal
@@ -12,6 +13,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from statistics import median
+
+import numpy as np
 
 from tests.acceptance.tree import Process, Tree, marked, rows
 
@@ -28,7 +31,7 @@ SPEEDS = {
     "lunarlander": f"{LANDER} --total_steps=131072",
     "cartpole": f"{CARTPOLE} --total_steps=262144",
     "halfcheetah": f"{CHEETAH} --total_steps=49152",
-    "pong": f"{PONG} --total_steps=8192",
+    "pong": f"{PONG} --total_steps=4096",
     "envpool-lunarlander": f"{POOL}/LunarLander-v3 --total_steps=327680",
     "envpool-cartpole": f"{POOL}/CartPole-v1 --total_steps=524288",
 }
@@ -47,15 +50,19 @@ CASES = {**SPEEDS, **STARTS, **MEMORY}
 def check(name: str, tree: Tree, base: Tree, folder: Path) -> str:
     """Print all numbers; return them if the median is wrong."""
     measure = seconds_of_starts if name in STARTS else peaks if name in MEMORY else speeds
-    pairs = []
-    for pair in range(PAIRS):
-        sides = {"tree": tree, "base": base} if pair % 2 else {"base": base, "tree": tree}
-        pairs.append(measure(name, sides, folder / str(pair)))
-    ratios = [pair["tree"] / pair["base"] for pair in pairs]
-    medians = " and ".join(f"{median(pair[x] for pair in pairs):,.6g}" for x in ("tree", "base"))
-    says = f"{median(ratios):.3f} ({medians}), pairs: {' '.join(f'{x:.3f}' for x in ratios)}"
-    print(f"speed/{name}: {says}", flush=True)
-    is_wrong = median(ratios) < 0.99 if name in SPEEDS else median(ratios) > 1.01
+    pairs: list[dict[str, float]] = []
+    is_wrong = True
+    while is_wrong and len(pairs) < 3 * PAIRS:  # more, to tell it from noise
+        for number in range(len(pairs), len(pairs) + PAIRS):
+            sides = {"tree": tree, "base": base} if number % 2 else {"base": base, "tree": tree}
+            pairs.append(measure(name, sides, folder / str(number)))
+        ratios = [pair["tree"] / pair["base"] for pair in pairs]
+        found = min if name in STARTS else median  # whatever else runs only makes a start slower
+        ours, theirs = (found(pair[x] for pair in pairs) for x in ("tree", "base"))
+        ratio = ours / theirs if name in STARTS else median(ratios)
+        is_wrong = ratio < 0.99 if name in SPEEDS else ratio > 1.01
+        says = f"{ratio:.3f} ({ours:,.6g} and {theirs:,.6g}), pairs: {np.round(ratios, 3)}"
+        print(f"speed/{name}: {says}", flush=True)
     return says if is_wrong else ""
 
 

@@ -45,7 +45,6 @@ CASES = {
     "image alone": Row("Echo", PARTS, f"{PIXELS} --policy_keys=camera", 0, 0.85),
     "MultiDiscrete": Row("Echo", {"answer": "choices"}, SHORT, 0.97),
     "MultiBinary": Row("Echo", {"answer": "switches"}, SHORT, 0.97),
-    "nested actions": Row("Echo", {"answer": "dict"}, SHORT, 0.85),
     "bounds": Row("Echo", {"answer": "numbers"}, LONG, 0.85),
     "bounds, gSDE": Row("Echo", {"answer": "numbers"}, f"{LONG} --use_sde=True", 0.85),
     "far bounds": Row("Echo", {"answer": "far"}, LONG, 0.85),

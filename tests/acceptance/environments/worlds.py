@@ -69,7 +69,6 @@ SHOWN: dict[str, spaces.Space[Any]] = {
     "dict": spaces.Dict({"camera": IMAGE, "arm": spaces.Dict({"angle": NUMBER})}),
     "tuple": spaces.Tuple((spaces.Discrete(2, start=5), spaces.MultiBinary(1), NUMBER)),
 }
-ARM = spaces.Tuple((spaces.Box(-1, 1, (1,)), spaces.MultiBinary(2)))
 ANSWERS: dict[str, spaces.Space[Any]] = {
     "choice": spaces.Discrete(3, start=-1),
     "choices": spaces.MultiDiscrete([3, 2]),
@@ -77,7 +76,6 @@ ANSWERS: dict[str, spaces.Space[Any]] = {
     "numbers": spaces.Box(-1, 1, (2,)),
     "far": spaces.Box(300, 500, (2,)),
     "odd": spaces.Box(np.float32([[0, -1, 4]]), np.float32([[0.5, 9, 6]])),
-    "dict": spaces.Dict({"grip": spaces.Discrete(3), "arm": ARM}),
 }
 
 
@@ -90,11 +88,6 @@ def picture(bit: int) -> np.ndarray:
 
 def likeness(space: Any, given: Any, bit: Any) -> float:
     """Return 1 for the right one of two members of a space, less for each part of another."""
-    if isinstance(space, spaces.Dict):
-        return float(np.mean([likeness(part, given[key], bit) for key, part in space.items()]))
-    if isinstance(space, spaces.Tuple):
-        parts = zip(space, given, strict=True)
-        return float(np.mean([likeness(part, value, bit) for part, value in parts]))
     if isinstance(space, spaces.Box):
         place = (given - space.low) / (space.high - space.low)
         return float(1 - 2 * np.abs(place - 0.25 - 0.5 * bit).mean())
