@@ -5,7 +5,7 @@ resizes and stacks what these classes return."""
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -14,49 +14,36 @@ from gymnasium import Env, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec
 from numpy import ndarray
 
-from ppo.envs.episodes import RecordEpisode
-
-if TYPE_CHECKING:
-    from ppo.config import Config
+from ppo.config import Config
+from ppo.envs.episodes import RecordEpisode, Step
 
 FRAME_SKIP = 4
 FRAMES_PER_SECOND = 60
 MAX_NOOPS = 30
 
 
-def is_game(spec: EnvSpec) -> bool:
-    """Return whether an id is a plain game of the emulator that is observed as images."""
-    return (
-        str(spec.entry_point).startswith("ale_py.env")
-        and spec.kwargs.get("obs_type") != "ram"
-        and not spec.kwargs.get("continuous")
-    )
-
-
 def without_frame_skip(env_name: str) -> str:
-    """Replace an id whose emulator skips frames by that of the game without frame skipping."""
+    """Replace the id of a game with frame skipping by the id without."""
     return re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)
 
 
 def make_game(
-    spec: EnvSpec, config: "Config", wrap: Callable[[Env], Env], render_mode: str | None
+    spec: EnvSpec, config: Config, wrap: Callable[[Env], Env], render_mode: str | None
 ) -> Env:
-    """Make a game with all preprocessing but resizing and stacking, and without its own frame
-    skip. Its sticky actions are those of the id, or of env_kwargs: the probability
-    repeat_action_probability that a frame repeats the action of the one before. wrap: adds the
-    user's wrappers."""
+    """Make a game with all preprocessing but resizing and stacking.
+
+    AtariGame skips frames and repeats actions in place of the emulator, with the id's probability.
+    wrap: adds the user's wrappers."""
     ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
-    stickiness = spec.kwargs.get("repeat_action_probability", 0.25)  # as in ale_py
+    frame_skip = FRAME_SKIP if config.frame_skip == "auto" else config.frame_skip
     options: dict[str, Any] = {"repeat_action_probability": 0.0, "frameskip": 1}
     if render_mode:
         options["render_mode"] = render_mode
-    frame_skip = FRAME_SKIP if config.frame_skip == "auto" else config.frame_skip
     if config.max_episode_steps:
         options["max_num_frames_per_episode"] = config.max_episode_steps * frame_skip
     emulator = gymnasium.make(spec, disable_env_checker=True, **options)
-    game = AtariGame(
-        emulator, frame_skip=frame_skip, stickiness=stickiness, in_color=config.image == "color"
-    )
+    stickiness = spec.kwargs.get("repeat_action_probability", 0.25)  # as in ale_py
+    game = AtariGame(emulator, frame_skip, stickiness, in_color=config.image == "color")
     env: Env = RecordEpisode(wrap(game))
     if config.end_on_life_loss:
         env = EndOnLifeLoss(env)
@@ -71,10 +58,9 @@ class AtariGame(Env):
     Observations are grayscale (H, W), or RGB (H, W, 3) if in_color, uint8: the pixel-wise maximum
     of the last two frames, since many games draw some objects in every other frame only. A game
     starts with 1 to MAX_NOOPS no-op frames. Each later frame repeats the action of the frame before
-    with the probability stickiness; these draws are seeded, which those of the emulator are not."""
+    with the probability stickiness; the emulator's own sticky actions could not be seeded."""
 
-    def __init__(self, env: Env, *, frame_skip: int, stickiness: float, in_color: bool) -> None:
-        """env: ale_py's, without sticky actions; its emulator is used directly."""
+    def __init__(self, env: Env, frame_skip: int, stickiness: float, in_color: bool) -> None:
         self.env = env
         emulator: Any = env.unwrapped
         self.ale = emulator.ale
@@ -86,26 +72,26 @@ class AtariGame(Env):
         self.stickiness = stickiness
         self.actions = [Action.__members__[name] for name in emulator.get_action_meanings()]
         self.read_screen = self.ale.getScreenRGB if in_color else self.ale.getScreenGrayscale
-        channels = (3,) if in_color else ()
-        shape = (*self.ale.getScreenDims(), *channels)
+        shape = self.ale.getScreenDims()
+        if in_color:
+            shape = (*shape, 3)
         self.screen = np.zeros(shape, np.uint8)
-        self.screen_before = np.zeros(shape, np.uint8)
+        self.screen_before = self.screen.copy()
         self.observation_space = spaces.Box(0, 255, shape, np.uint8)
 
     def reset(self, *, seed: int | None = None, **options: Any) -> tuple[ndarray, dict[str, Any]]:
         """Start a game; the seed determines the number of no-op frames and which actions stick."""
         super().reset(seed=seed)
         self.held = 0  # the index of the last frame's action: no-op
-        ale = self.ale
-        ale.reset_game()
+        self.ale.reset_game()
         for _ in range(self.np_random.integers(1, MAX_NOOPS + 1)):
-            ale.act(Action.NOOP)
-            if ale.game_over():
-                ale.reset_game()
+            self.ale.act(Action.NOOP)
+            if self.ale.game_over():
+                self.ale.reset_game()
         self.read_screen(self.screen)
-        return self.screen.copy(), {"lives": ale.lives()}
+        return self.screen.copy(), {"lives": self.ale.lives()}
 
-    def step(self, action: int) -> tuple[ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> Step:
         ale = self.ale
         reward = 0.0
         for frame in range(1, self.frame_skip + 1):
@@ -124,7 +110,6 @@ class AtariGame(Env):
         return self.screen.copy(), reward, terminated, ale.game_truncated(), info
 
     def render(self) -> Any:
-        """Return the game's colours (H, W, 3), if it was made with render_mode="rgb_array"."""
         return self.env.render()
 
     def close(self) -> None:
@@ -134,9 +119,7 @@ class AtariGame(Env):
 class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; the reset after that continues the game."""
 
-    def __init__(self, env: Env) -> None:
-        super().__init__(env)
-        self.life_lost = False  # and the game goes on
+    life_lost = False  # and the game goes on
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         if not self.life_lost:
@@ -144,7 +127,7 @@ class EndOnLifeLoss(Wrapper):
         self.lives = self.last[1]["lives"]
         return self.last
 
-    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: int) -> Step:
         observation, reward, terminated, truncated, info = self.env.step(action)
         # Some games, such as Qbert, go on for some frames after the last life: wait for their end.
         life_lost = 0 < info["lives"] < self.lives
@@ -157,14 +140,13 @@ class EndOnLifeLoss(Wrapper):
 class FireOnReset(Wrapper):
     """Press the fire button for one step after a reset: some games wait for it (Baselines).
 
-    If that ends the game, the next step reports it."""
+    If that ends the game, the next step reports it. fire: the action that presses the button."""
 
     def __init__(self, env: Env, fire: int) -> None:
-        """fire: the action that presses the button."""
         super().__init__(env)
         self.fire = fire
 
     def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
         self.env.reset(**options)
-        observation, _, _, _, info = self.env.step(self.fire)
+        observation, *_, info = self.env.step(self.fire)
         return observation, info

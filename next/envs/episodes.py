@@ -1,7 +1,7 @@
 """Whole episodes: their returns and lengths, custom metrics, repeated actions, attributes."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -11,10 +11,12 @@ from ppo.errors import BadValue
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
 # Keys of gymnasium and of the Atari emulator that are no metrics of an episode.
-NO_METRICS = {
-    *("action_mask", "episode", "final_info", "final_observation", "TimeLimit.truncated"),
-    *("lives", "elapsed_step", "frame_number", "episode_frame_number", WHOLE_EPISODE),
-}
+NO_METRICS = (
+    f"action_mask episode final_info final_observation TimeLimit.truncated {WHOLE_EPISODE} "
+    "lives elapsed_step frame_number episode_frame_number"
+).split()
+
+Step = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class Episode(NamedTuple):
@@ -27,9 +29,8 @@ class Episode(NamedTuple):
     metrics: dict[str, float]
 
 
-def five(results: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-    """Return the five results of a step, the reward as a float. Raises BadValue if it is none, or
-    if there are not five."""
+def five(results: Any) -> Step:
+    """Return the five results of a step, the reward as a float. Raises BadValue for others."""
     try:
         observation, reward, terminated, truncated, info = results
     except (TypeError, ValueError) as error:
@@ -50,7 +51,7 @@ class RecordEpisode(Wrapper):
         self.length = 0
         return self.env.reset(**options)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = five(self.env.step(action))
         self.total += reward
         self.length += 1
@@ -66,11 +67,10 @@ class RepeatAction(Wrapper):
         super().__init__(env)
         self.times = times
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> Step:
         total = 0.0
         for _ in range(self.times):
-            # A copy, since the environment may change it.
-            results = five(self.env.step(deepcopy(action)))
+            results = five(self.env.step(deepcopy(action)))  # the environment may change it
             observation, reward, terminated, truncated, info = results
             total += reward
             if terminated or truncated:
@@ -94,27 +94,20 @@ def episode_metrics(info: Mapping[str, Any]) -> dict[str, float]:
     return metrics
 
 
-def layers(env: Any) -> Iterator[Any]:
-    """Yield an environment's wrappers from the outermost, then the environment itself."""
-    while isinstance(env, Wrapper):
-        yield env
-        env = env.env
-    yield env
-
-
-def set_attributes(env: Env, attributes: Mapping[str, Any]) -> None:
+def set_attributes(env: Any, attributes: Mapping[str, Any]) -> None:
     """Pass attributes to the set_training method of an environment or of a wrapper; without one,
     set them by name on the environment. Raises ValueError if it has no attribute of that name."""
     if not attributes:
         return
-    for layer in layers(env):
-        if hasattr(layer, "set_training"):
-            layer.set_training(**attributes)
-            return
+    while isinstance(env, Wrapper) and not hasattr(env, "set_training"):
+        env = env.env
+    if hasattr(env, "set_training"):
+        env.set_training(**attributes)
+        return
     for name, value in attributes.items():
-        if callable(getattr(layer, name, len)):
+        if callable(getattr(env, name, len)):
             raise ValueError(
                 f"set_env({name}={value!r}): the environment has neither a method set_training "
                 f"nor an attribute {name}"
             )
-        setattr(layer, name, value)
+        setattr(env, name, value)

@@ -21,36 +21,32 @@ class ImageStack:
     def __init__(self, space: Box, *, size: int, num_images: int, in_color: bool) -> None:
         shape = space.shape
         self.channels_first = len(shape) == 3 and shape[0] < min(shape[1:])
-        if self.channels_first:
-            shape = (*shape[1:], shape[0])
-        num_channels = shape[2] if len(shape) == 3 else 1
+        num_channels = 1
+        if len(shape) == 3:
+            num_channels = shape[0] if self.channels_first else shape[2]
         if self.channels_first and num_channels in STACKED:
             num_images = 1
         self.is_made_gray = num_channels == 3 and not in_color
-        depth = num_images * (1 if self.is_made_gray else num_channels)
+        depth = num_images if self.is_made_gray else num_images * num_channels
         self.size = (size, size)
         self.num_images = num_images
         self.stack = np.zeros((size, size, depth), np.uint8)
         self.space = Box(0, 255, self.stack.shape, np.uint8)
-        self.planes: list[ndarray] = []
+        self.clear()
 
     def clear(self) -> None:
         """Empty the stack at the beginning of an episode."""
-        self.planes = []
+        self.planes: list[ndarray] = []
 
-    def read(self, image: Any) -> list[ndarray]:
-        """Return the channels (size, size) of an image."""
+    def __call__(self, image: Any) -> ndarray:
+        """Push an image, and return the stack."""
         if self.channels_first:
             image = np.moveaxis(image, 0, -1)
         image = np.ascontiguousarray(image)
         if self.is_made_gray:
             image = cv2.cvtColor(image, cv2.COLOR_RGB2GRAY)
         channels = cv2.split(image) if image.ndim == 3 else [image]
-        return [cv2.resize(x, self.size, interpolation=cv2.INTER_AREA) for x in channels]
-
-    def __call__(self, image: Any) -> ndarray:
-        """Push an image, and return the stack."""
-        newest = self.read(image)
+        newest = [cv2.resize(x, self.size, interpolation=cv2.INTER_AREA) for x in channels]
         previous = self.planes or newest * self.num_images
         self.planes = [*previous[len(newest) :], *newest]
         return cv2.merge(self.planes, self.stack).reshape(self.stack.shape)

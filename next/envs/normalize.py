@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.shared_memory import SharedArray
-
 EPSILON = 1e-8
 CLIP = 10.0
 
@@ -26,14 +24,10 @@ class RunningMeanStd:
 
     def update(self, samples: ndarray) -> None:
         """Merge samples (count, *shape)."""
-        mean = samples.mean(axis=0, dtype=np.float64)
+        count = len(samples)
         variance = samples.var(axis=0, dtype=np.float64)
-        self.merge(len(samples), mean, variance)
-
-    def merge(self, count: int, mean: ndarray, variance: ndarray) -> None:
-        """Merge the moments of other samples."""
         total = self.count + count
-        delta = mean - self.mean
+        delta = samples.mean(axis=0, dtype=np.float64) - self.mean
         squares = self.variance * self.count + variance * count
         self.variance = (squares + delta**2 * self.count * count / total) / total
         self.mean = self.mean + delta * count / total
@@ -51,13 +45,15 @@ class RunningMeanStd:
 class NormalizeObservation:
     """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32.
 
-    shift and scale are memory that is shared with workers. The mean is subtracted in float64 from
-    numbers that float32 would round. enabled: otherwise numbers are returned as they are."""
+    shift, scale (*row): memory shared with workers; only the trainer has the statistics too. The
+    mean is subtracted in float64 from numbers that float32 would round. enabled: if False, numbers
+    are returned as they are."""
 
     def __init__(self, shift: ndarray, scale: ndarray, enabled: bool) -> None:
         self.shift = shift
         self.scale = scale
         self.enabled = enabled
+        self.statistics = RunningMeanStd(shift.shape)
 
     def __call__(self, numbers: ndarray) -> ndarray:
         """Return numbers (..., *row), normalised."""
@@ -69,43 +65,22 @@ class NormalizeObservation:
         np.maximum(normalized, -CLIP, out=normalized)
         return normalized
 
-
-class ObservationStatistics:
-    """The statistics of a NormalizeObservation, in the trainer."""
-
-    def __init__(self, normalize: NormalizeObservation) -> None:
-        self.normalize = normalize
-        self.statistics = RunningMeanStd(normalize.shift.shape)
-        self._publish()
-
     def update(self, numbers: ndarray) -> None:
-        """Update the statistics from numbers (B, *row), and publish them to workers."""
-        if self.normalize.enabled:
-            self.statistics.update(numbers)
-            self._publish()
+        """Update the statistics from numbers (..., *row), and publish them to workers."""
+        if self.enabled:
+            self.statistics.update(numbers.reshape(-1, *self.shift.shape))
+            self.publish()
 
-    def _publish(self) -> None:
-        if self.normalize.enabled:
-            self.normalize.shift[:] = self.statistics.mean
-            self.normalize.scale[:] = 1 / np.sqrt(self.statistics.variance + EPSILON)
-
-    def state_dict(self) -> dict[str, Any]:
-        return self.statistics.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.statistics.load_state_dict(state)
-        self._publish()
-
-
-def shared_statistics(shape: Sequence[int], dtype: Any) -> tuple[SharedArray, SharedArray]:
-    """Allocate shift and scale of numbers with this shape and dtype."""
-    return SharedArray(shape, np.result_type(dtype, np.float32)), SharedArray(shape, np.float32)
+    def publish(self) -> None:
+        """Write the statistics to the shared memory."""
+        self.shift[...] = self.statistics.mean
+        self.scale[...] = 1 / np.sqrt(self.statistics.variance + EPSILON)
 
 
 class NormalizeReward:
     """Divide rewards by the running deviation of the discounted return; clip them to +/- 10.
 
-    Rewards are not centred, and the deviation is that of R = gamma R + r over all steps (Baselines,
+    Rewards are not centred. The deviation is of R = gamma R + r over all steps (Baselines,
     VecNormalize). R restarts at 0 after every termination and truncation."""
 
     def __init__(self, num_envs: int, gamma: float) -> None:
@@ -113,17 +88,13 @@ class NormalizeReward:
         self.returns = np.zeros(num_envs)
         self.gamma = gamma
 
-    def update_and_scale(
-        self, rewards: ndarray, dones: ndarray, present: ndarray | None = None
-    ) -> ndarray:
-        """Update the statistics from rewards (T, N), and return the rewards scaled, float32.
-
-        present: (T, N), the steps that count; None for all."""
+    def update_and_scale(self, rewards: ndarray, dones: ndarray) -> ndarray:
+        """Update the statistics from rewards (T, N), and return the rewards scaled, float32."""
         discounted = np.empty(rewards.shape)
-        for t, continues in enumerate(~dones):
+        for t, done in enumerate(dones):
             discounted[t] = self.returns * self.gamma + rewards[t]
-            self.returns = discounted[t] * continues
-        self.statistics.update(discounted.ravel() if present is None else discounted[present])
+            self.returns = discounted[t] * ~done
+        self.statistics.update(discounted.ravel())
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)
 

@@ -3,101 +3,89 @@
 All numbers of an observation are one table, each image is one of its own. A Box of numbers and a
 single image keep their shape, in a table named "observations"."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from operator import getitem
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from gymnasium import Space, spaces
 from gymnasium.spaces import Box
 from numpy import ndarray
 
+from ppo.config import Config
 from ppo.envs.spaces import holds_numbers, leaves
 from ppo.errors import BadValue
 
-if TYPE_CHECKING:
-    from ppo.config import Config
-
 NUMBERS = "observations"  # the table of numbers, or the only one
-MIN_SIDE_OF_PIXELS = 36  # smaller uint8 arrays hold categories, such as MiniGrid's
-ONE_HOT = np.eye(16, dtype=np.float32)  # of categories 0 to 15; larger ones count as 15
+MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
 
 
 class Part(NamedTuple):
-    """A leaf of an observation space. kind: "numbers", "categories" or "pixels"."""
+    """A leaf of an observation space, with its path of keys."""
 
     name: str
     path: tuple[Any, ...]
     space: Any
-    kind: str
 
+    @property
+    def is_image(self) -> bool:
+        """Whether it is (H, W), (H, W, C) or (C, H, W) of uint8."""
+        shape = self.space.shape or ()
+        is_large = len(shape) in (2, 3) and max(shape[:2]) >= MIN_SIDE
+        return is_large and isinstance(self.space, Box) and self.space.dtype == np.uint8
 
-def kind_of(space: Space[Any], image: str) -> str:
-    """Return how a leaf is observed, as in Part, or "" if it has no fixed number of numbers.
+    def array(self, observation: Any) -> ndarray:
+        """Return what an observation holds of this part. Raises BadValue for another shape."""
+        return shaped(reduce(getitem, self.path, observation), self.space, self.name)
 
-    image: --image, how arrays (H, W) and (H, W, C) of uint8 are observed."""
-    if not holds_numbers(space):
-        return ""
-    if not isinstance(space, Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
-        return "numbers"
-    is_small = max(space.shape[:2]) < MIN_SIDE_OF_PIXELS
-    if image == "categories" or (image == "auto" and is_small):
-        return "categories"
-    return "pixels"
+    def vector(self, observation: Any) -> Any:
+        """Return the numbers of this part (K,). Raises BadValue for another shape."""
+        if isinstance(self.space, Box):
+            return self.array(observation).ravel()
+        if isinstance(self.space, spaces.Discrete):
+            return spaces.flatten(self.space, int(reduce(getitem, self.path, observation)))
+        return spaces.flatten(self.space, self.array(observation))
 
 
 class Layout:
     """How observations of a space are kept in tables.
 
-    tables: the space of a row of each, by name; parts: leaves that are observed; columns: those of
-    each part of numbers in the table of numbers; left_out: names of other leaves."""
+    tables: the space of a row of each, by name; vectors, images: the parts that are observed;
+    columns: of each part in the table of numbers, by name; is_plain: whether an observation is a
+    row of this table as it is."""
 
-    def __init__(self, space: Space[Any], config: "Config") -> None:
-        self.space = space
+    def __init__(self, space: Space[Any], config: Config) -> None:
         self.config = config
-        self.parts: list[Part] = []
-        self.left_out: list[str] = []
-        for path, leaf in leaves(space):
-            name = ".".join(map(str, path)) or NUMBERS
-            if kind := kind_of(leaf, config.image):
-                self.parts.append(Part(name, path, leaf, kind))
-            else:
-                self.left_out.append(name)
-        self.images = [part for part in self.parts if part.kind == "pixels"]
-        self.vectors = [part for part in self.parts if part.kind != "pixels"]
+        found = [
+            Part(".".join(map(str, path)) or NUMBERS, path, leaf)
+            for path, leaf in leaves(space)
+            if holds_numbers(leaf)
+        ]
+        self.vectors = [part for part in found if not part.is_image]
+        self.images = [part for part in found if part.is_image]
+        self.has_numbers = bool(self.vectors)
         stack = config.frame_stack
-        num_images = 4 if stack == "auto" else stack
+        self.num_images = 4 if stack == "auto" else stack
         self.num_vectors = 1 if self.images or stack == "auto" else stack
-        self.num_images = num_images
-        self.tables: dict[str, Box] = {}
         self.columns: dict[str, slice] = {}
+        self.tables: dict[str, Box] = {}
         if self.vectors:
-            self.tables[NUMBERS] = self._numbers()
-        is_alone = len(self.parts) == 1
+            self.tables[NUMBERS] = self._table_of_numbers()
         for part in self.images:
-            name = NUMBERS if is_alone else f"images.{part.name}"
-            self.tables[name] = self.make_stack(part).space
+            self.tables[self.table_of(part)] = self.make_stack(part).space
+        self.is_plain = not (self.images or self.columns)
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether an observation is one Box of numbers, and a row of the table as it is."""
-        return len(self.vectors) == len(self.parts) == self.num_vectors == 1 and not self.columns
+    def table_of(self, image: Part) -> str:
+        """Return the name of an image's table."""
+        return f"images.{image.name}" if self.vectors or len(self.images) > 1 else NUMBERS
 
-    @property
-    def has_numbers(self) -> bool:
-        return bool(self.vectors)
-
-    def make_stack(self, part: Part) -> Any:
-        """Make the ImageStack of a part that is an image."""
+    def make_stack(self, image: Part) -> Any:
+        """Make the ImageStack of an image."""
         from ppo.envs.images import ImageStack  # loads OpenCV
 
-        return ImageStack(
-            part.space,
-            size=self.config.screen_size,
-            num_images=self.num_images,
-            in_color=self.config.image == "color",
-        )
+        size, in_color = self.config.screen_size, self.config.image == "color"
+        return ImageStack(image.space, size=size, num_images=self.num_images, in_color=in_color)
 
     def named(self, tables: Mapping[str, Any]) -> Any:
         """Return what a network reads, of tables (B, ...): the only table, or a dict with the
@@ -105,32 +93,24 @@ class Layout:
         if len(self.tables) == 1:
             return tables[NUMBERS]
         found = {name: tables[NUMBERS][:, columns] for name, columns in self.columns.items()}
-        return found | {part.name: tables[f"images.{part.name}"] for part in self.images}
+        return found | {part.name: tables[self.table_of(part)] for part in self.images}
 
-    def _numbers(self) -> Box:
+    def _table_of_numbers(self) -> Box:
         """Return the space of a row of the table of numbers, and set columns."""
-        first = self.vectors[0]
-        is_alone = len(self.parts) == self.num_vectors == 1 and first.kind == "numbers"
-        if is_alone and isinstance(first.space, Box) and first.space.shape:
-            return first.space
-        boxes = []
-        dtypes = [np.dtype(np.float32)]
+        first = self.vectors[0].space
+        is_alone = len(self.vectors) == self.num_vectors == 1 and not self.images
+        if is_alone and isinstance(first, Box) and first.shape:
+            return first
+        dtypes = [np.dtype(np.float32)] if self.images else []
+        size = 0
         for part in self.vectors:
-            if part.kind == "categories":
-                boxes.append(Box(0, 1, (part.space.low.size * len(ONE_HOT),)))
-            else:
-                boxes.append(spaces.flatten_space(part.space))
-                if isinstance(part.space, Box):
-                    dtypes.append(boxes[-1].dtype)
-            start = sum(box.shape[0] for box in boxes[:-1])
-            self.columns[part.name] = slice(start, start + boxes[-1].shape[0])
-        is_flat = not self.images and all(part.kind == "numbers" for part in self.vectors)
-        dtype = np.result_type(*[box.dtype for box in boxes] if is_flat else dtypes)
-        low, high = (
-            np.tile(np.concatenate([getattr(box, bound) for box in boxes]), self.num_vectors)
-            for bound in ("low", "high")
-        )
-        return Box(low.astype(dtype), high.astype(dtype), dtype=dtype.type)
+            flat: Any = spaces.flatten_space(part.space)
+            self.columns[part.name] = slice(size, size + flat.shape[0])
+            size += flat.shape[0]
+            if isinstance(part.space, Box) or not self.images:
+                dtypes.append(flat.dtype)
+        dtype: Any = np.result_type(*dtypes).type
+        return Box(-np.inf, np.inf, (size * self.num_vectors,), dtype)
 
 
 class Reader:
@@ -138,39 +118,29 @@ class Reader:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.stacks = {part.name: layout.make_stack(part) for part in layout.images}
-        self.history: list[ndarray] = []
-        self.space = layout.tables[NUMBERS] if layout.has_numbers else layout.space
-        self.row_readers = [_reader_of(part) for part in layout.vectors]
+        self.stacks = [(x, layout.table_of(x), layout.make_stack(x)) for x in layout.images]
+        self.clear()
 
     def clear(self) -> None:
         """Forget the episode that is over."""
-        self.history = []
-        for stack in self.stacks.values():
+        self.history: list[ndarray] = []
+        for *_, stack in self.stacks:
             stack.clear()
 
-    def __call__(self, observation: Any) -> dict[str, Any]:
+    def __call__(self, observation: Any) -> dict[str, ndarray]:
         """Return a row of each table. Raises BadValue for another shape than the space's."""
         layout = self.layout
         if layout.is_plain:
-            return {NUMBERS: shaped(observation, self.space)}
-        rows: dict[str, Any] = {}
-        if layout.has_numbers:
-            rows[NUMBERS] = self._numbers(observation)
-        for part in layout.images:
-            image = shaped(reduce(getitem, part.path, observation), part.space, part.name)
-            name = NUMBERS if len(layout.parts) == 1 else f"images.{part.name}"
-            rows[name] = self.stacks[part.name](image)
+            return {NUMBERS: shaped(observation, layout.tables[NUMBERS])}
+        rows = {name: stack(part.array(observation)) for part, name, stack in self.stacks}
+        if layout.vectors:
+            vectors = [part.vector(observation) for part in layout.vectors]
+            dtype = layout.tables[NUMBERS].dtype
+            newest = np.concatenate(vectors, dtype=dtype, casting="unsafe")
+            previous = self.history or [newest] * layout.num_vectors
+            self.history = [*previous[1:], newest]
+            rows[NUMBERS] = np.concatenate(self.history)
         return rows
-
-    def _numbers(self, observation: Any) -> ndarray:
-        found = [read(observation) for read in self.row_readers]
-        newest = np.concatenate(found, dtype=self.space.dtype, casting="unsafe")
-        if self.layout.num_vectors == 1:
-            return newest
-        previous = self.history or [newest] * self.layout.num_vectors
-        self.history = [*previous[1:], newest]
-        return np.concatenate(self.history)
 
 
 def shaped(value: Any, space: Space[Any], name: str = "") -> ndarray:
@@ -181,19 +151,3 @@ def shaped(value: Any, space: Space[Any], name: str = "") -> ndarray:
         about = f"observation {name}".strip()
         raise BadValue(f"its {about} has the shape {array.shape}, its space {space.shape}")
     return array
-
-
-def _reader_of(part: Part) -> Callable[[Any], ndarray]:
-    """Return a function from an observation to the numbers (K,) of a part."""
-    name, path, space, kind = part
-
-    def read(observation: Any) -> ndarray:
-        leaf = reduce(getitem, path, observation)
-        if isinstance(space, spaces.Discrete):
-            return spaces.flatten(space, int(leaf))
-        array = shaped(leaf, space, name)
-        if kind == "categories":
-            return ONE_HOT.take(array.ravel(), axis=0, mode="clip").ravel()
-        return array.ravel() if isinstance(space, Box) else spaces.flatten(space, array)
-
-    return read

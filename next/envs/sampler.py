@@ -13,22 +13,18 @@ from ppo.envs.seeding import Stream, seed_sequence
 
 Arrays = Mapping[str, ndarray]
 MakeActor = Callable[[ndarray], Any]
-Observe = Callable[[Mapping[str, ndarray]], Any]  # from rows of tables to what a network reads
 
 
-def observer(layout: Layout, normalize: NormalizeObservation) -> Observe:
+def normalized(tables: Arrays, normalize: NormalizeObservation) -> dict[str, ndarray]:
+    """Return tables of observations, numbers normalised."""
+    return {name: normalize(x) if name == NUMBERS else x for name, x in tables.items()}
+
+
+def observer(layout: Layout, normalize: NormalizeObservation) -> Callable[[Arrays], Any]:
     """Return a function from rows (n, ...) of observation tables to what a network reads."""
     if len(layout.tables) == 1:
-        if not layout.has_numbers:
-            return lambda rows: rows[NUMBERS]
         return lambda rows: normalize(rows[NUMBERS])
-
-    def observe(rows: Mapping[str, ndarray]) -> Any:
-        if layout.has_numbers:
-            rows = {**rows, NUMBERS: normalize(rows[NUMBERS])}
-        return layout.named(rows)
-
-    return observe
+    return lambda rows: layout.named(normalized(rows, normalize))
 
 
 class Sampler:
@@ -44,10 +40,9 @@ class Sampler:
         self.act_by(make_actor)
         self.seed = spaces.config.seed
         self.env_ids = env_ids
-        columns = slice(env_ids.start, env_ids.stop)
-        names = (*spaces.layout.tables, "actions", "states", "features", "action_masks")
-        self.tables = {name: arrays[name][:, columns] for name in names}
         self.observed = [*spaces.layout.tables]
+        names = (*self.observed, "actions", "states", "features", "action_masks")
+        self.tables = {name: arrays[name][:, env_ids.start : env_ids.stop] for name in names}
         enabled = bool(spaces.config.normalize_observations)
         normalize = NormalizeObservation(arrays["shift"], arrays["scale"], enabled)
         self.observe = observer(spaces.layout, normalize)

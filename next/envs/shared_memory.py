@@ -19,13 +19,13 @@ class SharedArray:
     def __init__(self, shape: Sequence[int], dtype: Any) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
-        num_bytes = math.prod(self.shape) * self.dtype.itemsize
-        self.memory = RawArray("B", num_bytes + ALIGNMENT)
+        self.num_bytes = math.prod(self.shape) * self.dtype.itemsize
+        self.memory = RawArray("B", self.num_bytes + ALIGNMENT)
 
     @property
     def array(self) -> ndarray:
         """The memory as an array, which begins at a multiple of ALIGNMENT."""
         buffer = np.frombuffer(self.memory, np.uint8)
         first = -buffer.ctypes.data % ALIGNMENT
-        num_bytes = math.prod(self.shape) * self.dtype.itemsize
-        return buffer[first : first + num_bytes].view(self.dtype).reshape(self.shape)
+        own = buffer[first : first + self.num_bytes]
+        return own.view(self.dtype).reshape(self.shape)

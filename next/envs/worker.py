@@ -1,20 +1,29 @@
 """Collect rollouts: act and step some columns of the rollout, and report what has ended."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from gymnasium.spaces import Box
 from numpy import ndarray
 
-from ppo.envs.columns import LastObservation, check_finite
-from ppo.envs.episodes import Episode
-from ppo.envs.make import Spaces
-from ppo.envs.observations import NUMBERS, Layout
+from ppo.envs.episodes import WHOLE_EPISODE, Episode, episode_metrics
+from ppo.envs.make import Spaces, check_finite
+from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import Arrays, MakeActor, Sampler
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import columns_dtype, mask_converter, num_columns
+from ppo.envs.spaces import mask_converter
 from ppo.errors import BadValue
+
+
+class LastObservation(NamedTuple):
+    """The last observation of an episode that was truncated at this step: a row of each table."""
+
+    step: int
+    environment: int
+    rows: dict[str, ndarray]
 
 
 @dataclass
@@ -26,62 +35,71 @@ class Report:
     last: list[LastObservation] = field(default_factory=list)
     new: list[int] = field(default_factory=list)
 
-    def add(self, other: "Report") -> None:
-        """Add what another worker tells."""
-        self.episodes = sorted([*self.episodes, *other.episodes], key=lambda x: x[:2])
-        self.last = sorted([*self.last, *other.last], key=lambda x: x[:2])
-        self.new = sorted([*self.new, *other.new])
+
+def merged(reports: list[Report]) -> Report:
+    """Return what several workers tell, in the order of steps and environments."""
+    return Report(
+        sorted(x for report in reports for x in report.episodes),
+        sorted(x for report in reports for x in report.last),
+        sorted(x for report in reports for x in report.new),
+    )
 
 
 def table_shapes(
     spaces: Spaces, num_steps: int, num_envs: int, *, state_size: int, num_features: int = 0
 ) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Return shape and dtype of each table of a rollout, by name (see ppo.rollout.Rollout)."""
-    T, n = num_steps, num_envs
-    space = spaces.actions
-    mask_size = len(mask_converter(space)(None)) if spaces.has_masks else 0
-    observed = {
-        name: ((T + 1, n, *box.shape), box.dtype) for name, box in spaces.layout.tables.items()
-    }
+    """Return shape and dtype of each array that workers share, by name (see ppo.rollout)."""
+    rows = (num_steps, num_envs)
+    rows_and_next = (num_steps + 1, num_envs)
+    layout = spaces.layout
+    actions: Any = spaces.actions
+    dtype = np.float32 if isinstance(actions, Box) else np.int64
+    mask_size = mask_converter(actions)(None).size if spaces.has_masks else 0
+    numbers = layout.tables[NUMBERS] if layout.has_numbers else Box(0, 0, ())
     return {
-        **observed,
-        "actions": ((T, n, num_columns(space)), columns_dtype(space)),
-        "rewards": ((T, n), np.float32),
-        "terminations": ((T, n), np.bool_),
-        "truncations": ((T, n), np.bool_),
-        "features": ((T, n, num_features), np.float32),
-        "states": ((T + 1, n, state_size), np.float32),
-        "action_masks": ((T + 1, n, mask_size), np.bool_),
+        **{name: ((*rows_and_next, *x.shape), x.dtype) for name, x in layout.tables.items()},
+        "actions": ((*rows, math.prod(actions.shape)), dtype),
+        "rewards": (rows, np.float32),
+        "terminations": (rows, np.bool_),
+        "truncations": (rows, np.bool_),
+        "features": ((*rows, num_features), np.float32),
+        "states": ((*rows_and_next, state_size), np.float32),
+        "action_masks": ((*rows_and_next, mask_size), np.bool_),
+        "counts": ((num_envs,), np.int64),
+        "shift": (numbers.shape, np.result_type(numbers.dtype, np.float32)),
+        "scale": (numbers.shape, np.float32),
     }
 
 
-def carried_tables(layout: Layout) -> list[str]:
+def carried_tables(spaces: Spaces) -> list[str]:
     """Return the names of the tables with a row T, which begins the next rollout."""
-    return ["states", "action_masks", *layout.tables]
+    return ["states", "action_masks", *spaces.layout.tables]
 
 
 class Worker:
     """Step columns of the rollout; with an actor, draw their actions.
 
-    arrays: the run's shared memory: the tables, and how often each environment has been reset;
-    heartbeat: (1,), counts calls of environments; options: of the columns."""
+    arrays: the run's shared memory; heartbeat: (1,), counts calls of environments; should_stop:
+    looked at in each step; options: of the columns."""
 
     def __init__(
         self,
         spaces: Spaces,
         arrays: Arrays,
         env_ids: range,
-        heartbeat: ndarray,
+        heartbeat: Any,
         make_actor: MakeActor | None = None,
+        should_stop: Callable[[], bool] = bool,
         **options: Any,
     ) -> None:
         self.env_ids = env_ids
         columns = slice(env_ids.start, env_ids.stop)
-        self.carried = carried_tables(spaces.layout)
+        self.carried = carried_tables(spaces)
         names = (*self.carried, "actions", "rewards", "terminations", "truncations")
         self.tables = {name: arrays[name][:, columns] for name in names}
         self.counts = arrays["counts"][columns]
         self.heartbeat = memoryview(heartbeat)
+        self.should_stop = should_stop
         self.seed = spaces.config.seed
         self.is_open = False
         self.report = Report()
@@ -100,19 +118,16 @@ class Worker:
         self.counts[column] = number + 1
         return integer_seed(self.seed, Stream.EPISODE, self.env_ids[column], number)
 
-    def collect(
-        self, iteration: int, attributes: Mapping[str, Any], should_stop: Callable[[], bool] = bool
-    ) -> Report:
-        """Collect a rollout of T steps. attributes: of environments, for new episodes; should_stop:
-        looked at in each step."""
+    def collect(self, iteration: int, attributes: Mapping[str, Any]) -> Report | None:
+        """Collect a rollout of T steps. attributes: of environments, for new episodes."""
         self.begin(attributes)
         self.sampler.begin(iteration)
         for t in range(len(self.tables["actions"])):
+            if self.should_stop():
+                return None
             self.sampler(t)
-            self.step(t)
-            if should_stop():
-                break
-        return self.end()
+            report = self.step(t)
+        return report
 
     def begin(self, attributes: Mapping[str, Any]) -> None:
         """Begin a rollout with the last row of the previous one; the first one, with resets."""
@@ -128,29 +143,39 @@ class Worker:
             self.columns.reset(0)
         self.is_open = True
 
-    def step(self, t: int) -> None:
-        """Step all columns by the actions of row t."""
-        for column, last, episode in self.columns.step(t, self.tables["actions"][t]):
-            states = self.tables["states"][t + 1, column]
-            if last:
-                last.rows["states"] = states.copy()
-                self.report.last.append(last)
-            if episode:
-                self.report.episodes.append(episode)
-            states[:] = 0
+    def end_episode(
+        self, t: int, column: int, last: Arrays | None, info: Mapping[str, Any]
+    ) -> None:
+        """Record the end of an episode at step t. last: a row of each table if the episode was
+        truncated, None if it has terminated; info: the last one, of a whole episode or not."""
+        index = self.env_ids[column]
+        states = self.tables["states"][t + 1, column]
+        self.tables["truncations" if last else "terminations"][t, column] = True
+        if last:
+            rows = {name: x.copy() for name, x in {**last, "states": states}.items()}
+            self.report.last.append(LastObservation(t, index, rows))
+        if WHOLE_EPISODE in info:
+            total, length = info[WHOLE_EPISODE]
+            episode = Episode(t, index, total, length, episode_metrics(info))
+            self.report.episodes.append(episode)
+        states[:] = 0
 
-    def end(self) -> Report:
-        """Return the report on a rollout. Raises BadValue if its numbers are not finite."""
-        for name in ("rewards", NUMBERS):
-            table = self.tables[name]
-            if table.dtype.kind == "f" and not np.isfinite(table).all():
-                t, column, *_ = np.argwhere(~np.isfinite(table))[0]
+    def step(self, t: int) -> Report | None:
+        """Step all columns by the actions of row t; return the report after the last row. Raises
+        BadValue if numbers of the rollout are not finite."""
+        self.columns.step(t, self.tables["actions"][t])
+        if t < len(self.tables["actions"]) - 1:
+            return None
+        for name, table in self.tables.items():
+            is_checked = name in ("rewards", NUMBERS) and table.dtype.kind == "f"
+            if is_checked and not np.isfinite(table).all():
+                step, column, *_ = np.argwhere(~np.isfinite(table))[0]
                 raise BadValue(
-                    f"environment {self.env_ids[column]} has returned {name} {table[t, column]}, "
-                    f"which are not finite, in step {t} of the rollout"
+                    f"environment {self.env_ids[column]} has returned {name} "
+                    f"{table[step, column]}, which are not finite, in step {step} of the rollout"
                 )
         for last in self.report.last:
-            check_finite({NUMBERS: last.rows[NUMBERS]}, f"environment {last.environment}")
+            check_finite(last.rows, f"environment {last.environment}")
         return self.report
 
     def restore(self, episodes: Mapping[int, tuple[int, Any, ndarray]]) -> list[int]:
@@ -158,22 +183,18 @@ class Worker:
         actions (L, D). Return the environments in which a new episode begins instead."""
         lost = []
         self.is_open = True
-        for column, env_id in enumerate(self.env_ids):
-            if not self._is_restored(column, episodes.get(env_id)):
-                lost.append(env_id)
+        for column, index in enumerate(self.env_ids):
+            try:
+                number, attributes, actions = episodes[index]
+                seed = integer_seed(self.seed, Stream.EPISODE, index, number)
+                is_restored = self.columns.replay(column, -1, seed, attributes, actions)
+            except Exception:  # there is no episode or no replay, or the environment raises
+                is_restored = False
+            if not is_restored:
+                lost.append(index)
                 self.tables["states"][-1, column] = 0
                 self.columns.start_episode(-1, column)
         return lost
-
-    def _is_restored(self, column: int, episode: tuple[int, Any, ndarray] | None) -> bool:
-        if episode is None or not hasattr(self.columns, "replay"):
-            return False
-        number, attributes, actions = episode
-        seed = integer_seed(self.seed, Stream.EPISODE, self.env_ids[column], number)
-        try:
-            return self.columns.replay(column, -1, seed, attributes, actions)
-        except Exception:  # whatever the environment raises, a new episode avoids it
-            return False
 
     def act_by(self, make_actor: MakeActor) -> None:
         """Act by another actor from the next rollout on."""

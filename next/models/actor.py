@@ -23,21 +23,17 @@ class Actor:
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
         model.prepare_to_act()
-        self.copies = []
-        first = 0
-        for tensor in named_tensors(model).values():
-            part = weights[first : first + tensor.numel()]
-            self.copies.append((tensor, torch.from_numpy(part).view_as(tensor)))
-            first += tensor.numel()
-        if first != len(weights):
-            raise ValueError(f"the model has {first} weights, the run {len(weights)}")
+        self.own = [*named_tensors(model).values()]
+        sizes = [tensor.numel() for tensor in self.own]
+        if sum(sizes) != len(weights):
+            raise ValueError(f"the model has {sum(sizes)} weights, the run {len(weights)}")
+        self.source = torch.from_numpy(weights).split(sizes)
         self.refresh()
 
     def refresh(self) -> None:
         """Copy the current weights."""
-        with torch.no_grad():
-            for tensor, weights in self.copies:
-                tensor.copy_(weights)
+        for tensor, weights in zip(self.own, self.source, strict=True):
+            tensor.copy_(weights.view_as(tensor))
 
     @torch.no_grad()
     def __call__(
@@ -53,39 +49,32 @@ class Actor:
 
         noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
         choices. Writes the next states to states (n, S), and the features shared by policy and
-        value to features (n, F). Empty arrays stand for none of these.
-        """
-        model = self.model
-        distribution, shared_features, next_states = model.act(
-            self.tensors(observations), self.tensors(states)
-        )
+        value to features (n, F). Empty arrays stand for none of these."""
+        inputs = self._tensors(observations), self._tensors(states)
+        distribution, shared_features, next_states = self.model.act(*inputs)
         if mask.size:
-            distribution = distribution.masked(self.tensors(mask))
-        actions = distribution.mode() if noise is None else distribution.sample(self.tensors(noise))
+            distribution = distribution.masked(self._tensors(mask))
         if features.size:
             features[:] = shared_features.cpu()
         if states.size:
             states[:] = next_states.cpu()
-        return actions.cpu().numpy()
+        if noise is None:
+            return distribution.mode().cpu().numpy()
+        return distribution.sample(self._tensors(noise)).cpu().numpy()
 
     @torch.no_grad()
-    def distribution(
-        self, observations: Any, mask: ndarray = EMPTY, states: ndarray = EMPTY
-    ) -> Distribution:
+    def distribution(self, observations: Any, states: ndarray) -> Distribution:
         """Return the distribution of n actions; arguments as above, states are not changed."""
-        distribution, *_ = self.model.act(self.tensors(observations), self.tensors(states))
-        return distribution.masked(self.tensors(mask)) if mask.size else distribution
+        return self.model.act(self._tensors(observations), self._tensors(states))[0]
 
     @torch.no_grad()
     def values(self, observations: Any, states: ndarray = EMPTY) -> ndarray:
         """Return the values (n,) of observations; states are not changed."""
-        inputs = [self.tensors(observations)]
-        if states.size:
-            inputs.append(self.tensors(states))
-        return np.asarray(self.model(*inputs)[1].cpu())
+        inputs = [observations, states] if states.size else [observations]
+        return np.asarray(self.model(*map(self._tensors, inputs))[1].cpu())
 
-    def tensors(self, tables: Any) -> Any:
+    def _tensors(self, tables: Any) -> Any:
         """Return a table, or a dict of tables, as tensors where the model is."""
         if isinstance(tables, dict):
-            return {name: self.tensors(table) for name, table in tables.items()}
+            return {name: self._tensors(table) for name, table in tables.items()}
         return as_tensor(np.ascontiguousarray(tables)).to(self.device)

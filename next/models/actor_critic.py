@@ -1,17 +1,14 @@
 """Actor-critics: the base class of all models, and models of trunks and linear heads."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from gymnasium import Space
 from numpy import ndarray
 from torch import Tensor, nn
 
+from ppo.envs.make import Spaces
 from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
-
-if TYPE_CHECKING:
-    from ppo.config import Config
 
 Outputs = tuple[Distribution, Tensor]  # of a model: the distribution of actions, and values (B,)
 Step = tuple[Distribution, Any, Any]
@@ -22,15 +19,12 @@ class ActorCritic(nn.Module):
 
     A subclass is called with (observation_space, action_space, config), sets policy_head to
     ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Parameters
-    and persistent buffers, which must be finite, are sent to workers (as float32) and saved in
-    checkpoints. Models act and evaluate rollouts in eval mode; only gradient steps are in training
-    mode. The only memory between steps are states: forward of a model with a state_size takes them
-    after the observations, and returns distributions and values (T * b,) of sequences of T steps of
-    b environments:
+    and persistent buffers, which must be finite, are sent to workers (as float32) and saved. Only
+    gradient steps are in training mode. With a state_size, forward reads sequences of T steps of b
+    environments, and takes after the observations (T * b, *observation), which are time-major:
 
-    observations: (T * b, *observation), time-major; states: (b, S), before the first step; starts:
-    (T * b,) bool, whether an observation is the first of an episode; None if T is 1.
-    """
+    states: (b, S), before the first step; starts: (T * b,) bool, whether an observation is the
+    first of an episode; None if T is 1."""
 
     policy_head: PolicyHead
     state_size = 0  # S, numbers remembered from one step to the next
@@ -44,11 +38,8 @@ class ActorCritic(nn.Module):
         raise NotImplementedError
 
     def act(self, observations: Any, states: Tensor) -> Step:
-        """Compute the policy for one step of n environments; workers call this.
-
-        Return the distribution, the features (n, num_shared_features) shared with the value head,
-        and the states (n, S) after the step.
-        """
+        """Return the distribution for one step of n environments, the features
+        (n, num_shared_features), and the states (n, S) after the step; workers call this."""
         return self(observations)[0], None, None
 
     def prepare_to_act(self) -> None:
@@ -73,23 +64,19 @@ class FeedForward(ActorCritic):
     """Linear policy and value heads, on a trunk each or on a shared one (--share_trunk).
 
     Initial weights are orthogonal, with a gain of sqrt(2) in trunks, 0.01 in the policy's head and
-    1 in the value's; biases are zero (Baselines).
-    """
+    1 in the value's; biases are zero (Baselines)."""
 
-    def __init__(
-        self, make_trunk: Callable[[], Trunk], action_space: Space[Any], config: "Config"
-    ) -> None:
+    def __init__(self, make_trunk: Callable[[], Trunk], spaces: Spaces) -> None:
         super().__init__()
-        self.policy_trunk = make_trunk()
+        self.policy_trunk = self.value_trunk = make_trunk()
         self.state_size = self.policy_trunk.state_size
         num_features = self.policy_trunk.num_features
-        if config.share_trunk:
-            self.value_trunk = self.policy_trunk
+        if spaces.config.share_trunk:
             self.num_shared_features = num_features
         else:
             self.value_trunk = make_trunk()
-        self.policy_head = policy_head(num_features, action_space, config)
-        self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), gain=1.0)
+        self.policy_head = policy_head(num_features, spaces.actions, spaces.config)
+        self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
 
     def forward(self, observations: Any) -> Outputs:
         features = self.policy_trunk(observations)

@@ -5,29 +5,24 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy import ndarray
+from numpy.random import Generator
 
-DrawNoise = Callable[[np.random.Generator, int], ndarray]  # of a policy head: (num_steps, *noise)
+DrawNoise = Callable[[Generator, int], ndarray]  # of a policy head: (num_steps, *noise)
 MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
 TINY = np.finfo(np.float32).tiny
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
 
-def draw_gumbel(generator: np.random.Generator, num_steps: int, size: int) -> ndarray:
+def draw_gumbel(generator: Generator, num_steps: int, size: int) -> ndarray:
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
     exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
     return -np.log(np.maximum(exponential, TINY))
 
 
-def draw_normal(generator: np.random.Generator, num_steps: int, size: int) -> ndarray:
-    """Draw standard normal noise (num_steps, size) for a rollout of one environment."""
-    return generator.standard_normal((num_steps, size), dtype=np.float32)
-
-
-def draw_held(generator: np.random.Generator, num_steps: int, size: int, hold: int) -> ndarray:
-    """Draw standard normal noise (num_steps, size), each draw of which is held for some steps, or,
-    if hold is below 1, for the whole rollout."""
-    if hold < 1:
-        hold = num_steps
-    draws = draw_normal(generator, math.ceil(num_steps / hold), size)
+def draw_normal(generator: Generator, num_steps: int, size: int, hold: int) -> ndarray:
+    """Draw standard normal noise (num_steps, size), of which each draw is held for hold steps, or
+    the first for the whole rollout if hold is below 1."""
+    hold = hold if hold > 0 else num_steps
+    draws = generator.standard_normal((math.ceil(num_steps / hold), size), dtype=np.float32)
     return np.repeat(draws, hold, axis=0)[:num_steps]

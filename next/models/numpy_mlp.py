@@ -1,8 +1,7 @@
 """The mlp, its gradient and its actor in numpy.
 
 For matrices this small, torch's dispatch takes longer than the arithmetic, and a worker that acts
-in numpy starts without importing torch. The classes compute the same as their counterparts in
-ppo.models.mlp, distributions and actor."""
+in numpy need not import torch. The classes mirror those of ppo.models.mlp, distributions, actor."""
 
 import math
 from collections import defaultdict
@@ -28,10 +27,8 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
 
 
 class Structure(NamedTuple):
-    """The structure of a ppo.models.actor_critic.FeedForward on numbers.
-
-    shapes: of the parameters, by name and in order; activation: of hidden layers; num_choices: K of
-    each action, 0 for Gaussian actions."""
+    """The structure of a ppo.models.actor_critic.FeedForward on numbers. shapes: of parameters, by
+    name and in order; num_choices: K of each action, 0 for Gaussian actions."""
 
     shapes: dict[str, tuple[int, ...]]
     activation: str
@@ -47,20 +44,20 @@ def structure_of(model: Any) -> Structure | None:
     from ppo.models.distributions import CategoricalHead, GaussianHead
     from ppo.models.mlp import VectorTrunk
 
-    if type(model) is not FeedForward or type(model.value_head) is not Linear:
+    if type(model) is not FeedForward:
         return None
-    for trunk in (model.policy_trunk, model.value_trunk):
-        if type(trunk) is not VectorTrunk or trunk.activation not in ACTIVATIONS:
-            return None
-    head = model.policy_head
-    if type(head) is CategoricalHead and not head.is_padded:
-        num_choices = head.shape[1]
-    elif type(head) is GaussianHead and not (head.squashes or head.is_state_dependent):
-        num_choices = 0
-    else:
+    trunk: Any = model.policy_trunk
+    head: Any = model.policy_head
+    kinds = [type(part) for part in (trunk, model.value_trunk, model.value_head)]
+    if kinds != [VectorTrunk, VectorTrunk, Linear]:
         return None
+    if type(head) not in (CategoricalHead, GaussianHead) or not head.is_plain:
+        return None
+    if trunk.activation not in ACTIVATIONS or trunk.activation != model.value_trunk.activation:
+        return None
+    num_choices = head.shape[1] if isinstance(head, CategoricalHead) else 0
     shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
-    return Structure(shapes, model.policy_trunk.activation, num_choices, head.draw_noise)
+    return Structure(shapes, trunk.activation, num_choices, head.draw_noise)
 
 
 class NumpyLinear(NamedTuple):
@@ -101,9 +98,8 @@ class NumpyTrunk:
         return outputs
 
     def backward(self, outputs: list[ndarray], gradient: ndarray) -> None:
-        """Write the gradients of all layers, given the gradient of the features (B, F).
-
-        outputs: as the forward call returned them. outputs and gradient are overwritten."""
+        """Write the gradients of all layers, given what the call returned and the gradient of the
+        features (B, F); both are overwritten."""
         for layer in reversed(self.layers):
             x = outputs.pop()
             gradient *= self.activation_grad(x, out=x)
@@ -120,15 +116,13 @@ class NumpyCategorical:
 
     def __init__(self, logits: ndarray) -> None:
         self.num_rows, self.num_actions, num_choices = logits.shape
-        log_probs = np.array(logits.reshape(-1, num_choices).T, order="C")
-        log_probs -= log_probs.max(0)
-        probabilities = np.exp(log_probs)
-        totals = probabilities.sum(0)
-        probabilities /= totals
-        log_probs -= np.log(totals)
-        self.log_probs = log_probs
-        self.probabilities = probabilities
-        self.entropies = -(probabilities * log_probs).sum(0)
+        self.log_probs = np.array(logits.reshape(-1, num_choices).T, order="C")
+        self.log_probs -= self.log_probs.max(0)
+        self.probabilities = np.exp(self.log_probs)
+        totals = self.probabilities.sum(0)
+        self.probabilities /= totals
+        self.log_probs -= np.log(totals)
+        self.entropies = -(self.probabilities * self.log_probs).sum(0)
 
     def log_prob(self, actions: ndarray) -> ndarray:
         self.chosen = (actions.ravel(), np.arange(actions.size))
@@ -138,9 +132,8 @@ class NumpyCategorical:
         return self._sum(self.entropies)
 
     def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
-        """Return the gradient of the logits (B, D * K).
-
-        grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy."""
+        """Return the gradient of the logits (B, D * K), given those (B,) of what log_prob last
+        returned and of every entropy."""
         if self.num_actions > 1:
             grad_log_prob = np.repeat(grad_log_prob, self.num_actions)
         gradient = self.log_probs + self.entropies
@@ -152,9 +145,7 @@ class NumpyCategorical:
 
     def _sum(self, table: ndarray) -> ndarray:
         """Sum a table (B * D) over the D choices of each row."""
-        if self.num_actions > 1:
-            return table.reshape(self.num_rows, -1).sum(1)
-        return table
+        return table.reshape(self.num_rows, -1).sum(1) if self.num_actions > 1 else table
 
 
 @dataclass
@@ -178,9 +169,7 @@ class NumpyDiagonalGaussian:
         return np.full(len(self.mean), self.log_normalizer + self.log_std.size / 2, np.float32)
 
     def backward(self, grad_log_prob: ndarray, grad_entropy: float) -> ndarray:
-        """Return the gradient of the mean (B, D), and write that of log_std.
-
-        grad_log_prob: (B,), of what log_prob last returned; grad_entropy: of every entropy."""
+        """Return the gradient of the mean (B, D), and write that of log_std; arguments as above."""
         squares = self.standardized * self.standardized
         np.matmul(grad_log_prob, squares - 1, out=self.grad_log_std)
         self.grad_log_std += grad_entropy * len(grad_log_prob)
@@ -196,28 +185,23 @@ class NumpyMLP:
         arrays: dict[str, list[ndarray]] = defaultdict(list)  # each with its gradient, by module
         first = 0
         for name, shape in structure.shapes.items():
-            last = first + math.prod(shape)
-            for vector in (weights, gradients):
-                arrays[name.rpartition(".")[0]].append(vector[first:last].reshape(shape))
-            first = last
-
-        def trunk(prefix: str) -> NumpyTrunk:
-            parts = [found for name, found in arrays.items() if name.startswith(prefix)]
-            return NumpyTrunk([NumpyLinear(*found) for found in parts], structure.activation)
-
-        self.policy_trunk = trunk("policy_trunk")
-        self.value_trunk = trunk("value_trunk")
+            part = slice(first, first := first + math.prod(shape))
+            views = [vector[part].reshape(shape) for vector in (weights, gradients)]
+            arrays[name.rpartition(".")[0]] += views
+        trunks = []
+        for trunk in ("policy_trunk", "value_trunk"):
+            layers = [NumpyLinear(*x) for name, x in arrays.items() if name.startswith(trunk)]
+            trunks.append(NumpyTrunk(layers, structure.activation))
+        self.policy_trunk, self.value_trunk = trunks
         self.is_shared = not self.value_trunk.layers
         if self.is_shared:
             self.value_trunk = self.policy_trunk
-        outputs = "policy_head.logits" if self.num_choices else "policy_head.mean"
-        self.policy_head = NumpyLinear(*arrays[outputs])
+        outputs = "logits" if self.num_choices else "mean"
+        self.policy_head = NumpyLinear(*arrays[f"policy_head.{outputs}"])
         self.value_head = NumpyLinear(*arrays["value_head"])
         self.log_std, self.grad_log_std = arrays["policy_head"] or [EMPTY, EMPTY]
 
-    def distribution(
-        self, features: ndarray, mask: ndarray
-    ) -> NumpyCategorical | NumpyDiagonalGaussian:
+    def distribution(self, features: ndarray, mask: ndarray) -> Any:
         """Return the distribution of actions, from features (B, F); mask: (B, M), or empty."""
         outputs = self.policy_head(features)
         if not self.num_choices:

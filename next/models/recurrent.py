@@ -13,9 +13,8 @@ from ppo.models.noise import MASKED_LOGIT
 class RecurrentTrunk(Trunk):
     """An LSTM or a GRU (kind: "lstm" or "gru") on the features of an encoder.
 
-    States are zero at an episode's start: the output (b, H) of a GRU, output and cell (b, 2 H) side
-    by side of an LSTM. Orthogonal initial weights, zero biases (Huang et al. 2022, "The 37
-    Implementation Details", LSTM 1)."""
+    States, zero when an episode begins: the output (b, H) of a GRU, output and cell (b, 2 H) of an
+    LSTM. Initialised as in Huang et al. 2022, "The 37 Implementation Details", LSTM 1."""
 
     def __init__(self, kind: str, encoder: Trunk, size: int) -> None:
         super().__init__()
@@ -25,16 +24,14 @@ class RecurrentTrunk(Trunk):
         self.state_size = size if kind == "gru" else 2 * size
         make_layer = nn.GRU if kind == "gru" else nn.LSTM
         self.add_module(kind, make_layer(encoder.num_features, size))
-        for parameter in self.weights:
-            if parameter.dim() == 1:
-                nn.init.zeros_(parameter)
-            else:
-                nn.init.orthogonal_(parameter)
+        for weight in self.weights[:2]:
+            nn.init.orthogonal_(weight)
+        for bias in self.weights[2:]:
+            nn.init.zeros_(bias)
 
     @property
     def weights(self) -> list[Tensor]:
-        """The layer's weights of inputs (K * H, F) and of the last output (K * H, H), and biases
-        (K * H,) of both, for K gates."""
+        """Weights (K * H, F) and (K * H, H) of K gates, and both biases (K * H,)."""
         return getattr(self, self.kind).all_weights[0]
 
     def step(self, observations: Any, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,16 +40,16 @@ class RecurrentTrunk(Trunk):
         if self.kind == "gru":
             states = torch.gru_cell(inputs, states, *self.weights)
         else:
-            states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
+            both = torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights)
+            states = torch.cat(both, -1)
         return states[:, : self.num_features], states
 
     def forward(self, observations: Any, states: Tensor, starts: Tensor) -> Tensor:
         """Return the features (T * b, H) of sequences; arguments as in ActorCritic.
 
-        A single call of torch's kernel computes all episodes of all environments. To reset the
-        state between episodes, an extra step is inserted before each start. In it, an extra input
-        of 1 has weights that close the first two gates (logit MASKED_LOGIT) and cancel the bias of
-        the third: an LSTM's cell, or a GRU's output, becomes zero."""
+        All episodes take one call of torch's kernel, with an extra step before each start. There,
+        an extra input of 1 has weights that close the first two gates (logit MASKED_LOGIT) and
+        cancel the third's bias: an LSTM's cell, or a GRU's output, becomes zero."""
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
         weight_ih, weight_hh, bias_ih, bias_hh = self.weights
         reset_column = -bias_ih
@@ -79,10 +76,7 @@ class Recurrent(FeedForward):
 
     policy_trunk: RecurrentTrunk
 
-    def forward(
-        self, observations: Any, states: Tensor | None = None, starts: Tensor | None = None
-    ) -> Outputs:
-        assert states is not None
+    def forward(self, observations: Any, states: Any = None, starts: Any = None) -> Outputs:
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)
         else:

@@ -1,18 +1,17 @@
 """Callbacks: the one thing that takes part in a run. This module imports no torch."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ppo.envs.episodes import Episode
-    from ppo.evaluation import Evaluation
     from ppo.models.actor_critic import ActorCritic
+    from ppo.policy import Evaluation
     from ppo.rollout import Batch, Metrics
     from ppo.run import Run
 
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
-EVALUATION = "evaluation_return_mean"
 
 
 class Callback:
@@ -60,6 +59,23 @@ class Callback:
         """Restore what state_dict() returned, arrays as tensors."""
 
 
+def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:
+    """Return the callbacks that override a method."""
+    return [x for x in callbacks if getattr(type(x), method) is not getattr(Callback, method)]
+
+
+def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
+    """Return callbacks by the names under which their states are saved, which do not change if
+    callbacks of other classes are added."""
+    found: dict[str, Callback] = {}
+    counts: dict[str, int] = {}
+    for callback in callbacks:
+        kind = type(callback).__name__
+        number = counts[kind] = counts.get(kind, -1) + 1
+        found[f"callbacks.{kind}.{number}"] = callback
+    return found
+
+
 class RegularCheckpoints(Callback):
     """Save a checkpoint every --checkpoint_every iterations, and MAX_SECONDS after the last."""
 
@@ -82,28 +98,15 @@ class RegularEvaluations(Callback):
         self.best = -float("inf")
 
     def on_iteration(self, run: "Run") -> None:
-        if not run.config.eval_every:
-            return
-        result = None
-        if run.is_due(run.config.eval_every):
-            result = run.evaluate().mean
-            if result is not None and result > self.best:
-                self.best = result
-                run.save(is_best=True)
-        run.log(EVALUATION, result)
+        mean = run.evaluate().mean if run.is_due(run.config.eval_every) else None
+        if mean is not None and mean > self.best:
+            self.best = mean
+            run.save(is_best=True)
+        if run.config.eval_every:
+            run.log("evaluation_return_mean", mean)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": self.best} if self.best > -float("inf") else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = state["best"]
-
-
-def named(callbacks: Sequence[Callback]) -> Iterator[tuple[str, Callback]]:
-    """Yield (name, callback), by which states are saved; names do not change if callbacks of other
-    classes are added."""
-    counts: dict[str, int] = {}
-    for callback in callbacks:
-        kind = type(callback).__name__
-        counts[kind] = counts.get(kind, -1) + 1
-        yield f"callbacks.{kind}.{counts[kind]}", callback

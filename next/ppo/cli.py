@@ -6,17 +6,21 @@ import sys
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 
-USAGE = """ppo [train] [ENV] [--flag=value ...], or ppo evaluate RUN ... [--flag=value ...]
+USAGE = """Train PPO on ENV, or evaluate runs or policy files:
 
-Train PPO on ENV, or evaluate runs or policy files. ppo --help=all shows every flag."""
+  ppo [train] [ENV] [--flag=value ...]
+  ppo evaluate RUN ... [--flag=value ...]
+
+--help=all shows every flag; --config=FILE reads flags from TOML or JSON.
+"""
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
 ENVIRONMENT = re.compile(r":|-v\d+$")
-DEBUG = "PPO_DEBUG"
 
 
 @dataclass(frozen=True)
@@ -39,106 +43,81 @@ class Evaluate:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of this process, and return its exit code: 0 done, 1
-    failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 129, 130, 138 or 143
-    after a signal."""
-    given = sys.argv[1:] if arguments is None else [*arguments]
+    failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 129, 130 or 143 after a
+    signal."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        _run(given)
+        run(sys.argv[1:] if arguments is None else [*arguments])
         return 0
     except Interrupted as error:
         print(error, file=sys.stderr)
         return error.exit_code
     except PPOError as error:
-        if os.environ.get(DEBUG):
+        if os.environ.get("PPO_DEBUG"):
             traceback.print_exc()
-        for details in filter(None, error.args[1:]):
-            print(details, file=sys.stderr)
-        print(f"error: {error.args[0] if error.args else error}", file=sys.stderr)
+        sentence, *details = error.args
+        print(*filter(None, details), f"error: {sentence}", sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except BaseException as error:  # the user's code may raise anything
-        if isinstance(error, SystemExit) and {"-h", "--help"} & {*given}:
-            return 0
         traceback.print_exc()
         print(f"error: {reason(error)}: see the traceback above", file=sys.stderr)
         return 1
 
 
-def _run(arguments: list[str]) -> None:
+def run(arguments: list[str]) -> None:
     """Run the command that the first word names; without one, or with an environment, train."""
+    from ppo.config import Config
+    from ppo.flags import checked, flags_of, help_of, split
+
     if "--version" in arguments:
         from ppo import __version__
 
         print(__version__)
         return
-    name = arguments[0] if arguments and not arguments[0].startswith("-") else "train"
-    rest = arguments[1:] if arguments[:1] == [name] else arguments
-    if ENVIRONMENT.search(name):
-        name, rest = "train", arguments
-    if name == "train":
-        train(rest)
-    elif name == "evaluate":
-        evaluate(rest)
-    else:
-        raise ConfigError(f"unknown command {name}{suggest(name, ['train', 'evaluate'])}")
-
-
-def train(arguments: list[str]) -> None:
-    """Train by the flags of a command line."""
-    from ppo.config import Config
-    from ppo.flags import Parser, checked
-
-    if "--help=all" in arguments:
-        Parser([Config], USAGE).print_help()
+    command = "train"
+    if arguments and not arguments[0].startswith("-") and not ENVIRONMENT.search(arguments[0]):
+        command, *arguments = arguments
+    if command not in ("train", "evaluate"):
+        raise ConfigError(f"unknown command {command}{suggest(command, ['train', 'evaluate'])}")
+    own = flags_of(Evaluate) if command == "evaluate" else {}
+    flags = {**flags_of(Config), **own}
+    if {"--help", "-h", "--help=all"} & {*arguments}:
+        is_short = "--help=all" not in arguments
+        print(USAGE, help_of({x: flags[x] for x in own or COMMON} if is_short else flags), sep="\n")
         return
-    words, given = Parser([Config], USAGE, COMMON).split(arguments)
+    words, texts = split(arguments, flags)
+    given = checked(texts, flags)  # before anything heavy is imported
+    if command == "evaluate":
+        evaluate(words, {x: given.pop(x) for x in own if x in given}, given)
+        return
     if len(words) > 1:
         raise ConfigError(f"what is {words[1]}? write flags as --name=value")
     if words:
         given["env_name"] = words[0]
-    checked(given, [Config])  # before anything heavy is imported
     from ppo.trainer import run_training
 
     run_training(given)
 
 
-def evaluate(arguments: list[str]) -> None:
-    """Evaluate runs or policy files, and print a line for each."""
-    from ppo.config import Config
-    from ppo.flags import Parser, checked, hints_of
-
-    own = hints_of([Evaluate])
-    words, given = Parser([Evaluate, Config], USAGE, [*own]).split(arguments)
-    if not words:
+def evaluate(paths: list[str], options: dict[str, Any], flags: dict[str, Any]) -> None:
+    """Evaluate runs or policy files, and print a line for each. flags: in place of the runs'."""
+    if not paths:
         raise ConfigError("evaluate needs a run or a policy file: ppo evaluate runs/NAME")
-    options = Evaluate(**checked({x: given.pop(x) for x in own if x in given}, [Evaluate]))
-    from ppo.evaluation import interval
     from ppo.policy import load_policy
-    from ppo.signals import StopSignals
+    from ppo.process import StopSignals
 
-    for word in words:
-        policy = load_policy(word, **given)
+    for path in paths:
+        policy = load_policy(path, **flags)
         with StopSignals() as signals:
-            result = policy.evaluate(
-                options.episodes,
-                num_envs=options.num_envs,
-                deterministic=not options.stochastic,
-                seed=options.seed,
-                video=options.video,
-                render=options.render,
-                should_stop=signals.any,
-            )
+            result = policy.evaluate(**vars(Evaluate(**options)), should_stop=signals.any)
         if signals.received:
             raise Interrupted(f"{signals.received.name}: stopped", signals.received)
-        if result.mean is None:
-            print(f"{word}: no episodes")
-            continue
         metrics = "".join(f", {name} {value:.4g}" for name, value in result.env.items())
         print(
-            f"{word}: return {result.mean:.2f} +- {interval(result.returns):.2f} (95 % interval), "
-            f"standard deviation {result.std:.2f}, {result.episodes} episodes{metrics}"
+            f"{path}: return {result.mean:.2f} +- {result.interval:.2f} (95 % interval), standard "
+            f"deviation {result.std:.2f}, {len(result.returns)} episodes{metrics}"
         )

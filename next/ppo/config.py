@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from math import inf
 from typing import Any, Literal, NewType
 
 from ppo.errors import ConfigError
@@ -14,9 +15,7 @@ Sizes = NewType("Sizes", str)  # such as "256,128"
 Schedule = float | Shape | Callable[[float], float]
 
 
-def flag(
-    default: Any, *, low: float | None = None, high: float | None = None, scope: str = ""
-) -> Any:
+def flag(default: Any, *, low: float = -inf, high: float = inf, scope: str = "") -> Any:
     """Declare a flag. low, high: bounds of numbers, included; scope: "fixed" if a resumed run needs
     the same value, "live" if Run.change may set another."""
     return field(default=default, metadata={"low": low, "high": high, "scope": scope})
@@ -52,9 +51,8 @@ class Config:
     (auto: unless rewards are clipped or observations are images)."""
     clip_rewards: bool = flag(False, scope="fixed")
     """Replace each reward by its sign: -1, 0 or 1."""
-    image: Literal["auto", "gray", "color", "categories"] = flag("auto", scope="fixed")
-    """How images are observed: in gray or color, or small ones as one-hot categories (auto: gray;
-    categories below 36 x 36 pixels)."""
+    image: Literal["gray", "color"] = flag("gray", scope="fixed")
+    """How images are observed: in gray or color. Those below 36 x 36 pixels are numbers."""
     screen_size: int = flag(84, low=1, high=1024, scope="fixed")
     """Height and width in pixels to which images are resized."""
     frame_stack: int | Auto = flag("auto", low=1, high=100, scope="fixed")
@@ -105,10 +103,10 @@ class Config:
     """Subclass of ppo.Callback, as module:Name(key=value); repeat the flag for several."""
 
     model: Any = flag("auto", scope="fixed")
-    """Network: mlp, cnn, cnn_small, impala, lstm, gru, or a subclass of ActorCritic as module:Name
+    """Network: mlp, cnn, cnn_small, lstm, gru, or a subclass of ActorCritic as module:Name
     (auto: cnn for images, else mlp)."""
     hidden_size: int | Auto | Sizes = flag("auto", low=1, high=65536, scope="fixed")
-    """Units per hidden layer, or of each as 256,128 (auto: 64 for mlp, 512 for cnn, 256 for impala,
+    """Units per hidden layer, or of each as 256,128 (auto: 64 for mlp, 512 for cnn,
     128 for lstm and gru)."""
     num_layers: int = flag(2, low=1, high=100, scope="fixed")
     """Number of hidden layers for numbers."""
@@ -156,8 +154,7 @@ class Config:
     """Where actions are computed: by workers for their own environments, or by the learner for all
     (auto: learner for images on CUDA)."""
 
-    callbacks: tuple[Any, ...] = field(default=(), metadata={"scope": "object"})
-    hooks = property(lambda self: [x for x in self.callbacks if _overrides_on_model(x)])
+    hooks: tuple[Any, ...] = field(default=(), metadata={"scope": "object"})
 
     def __post_init__(self) -> None:
         size = f"the {self.rollout_size} steps of an iteration (num_envs x num_steps)"
@@ -210,12 +207,6 @@ def as_json(value: Any) -> Any:
     except TypeError:
         return name_of(value)
     return value
-
-
-def _overrides_on_model(callback: Any) -> bool:
-    from ppo.callbacks import Callback
-
-    return type(callback).on_model is not Callback.on_model
 
 
 def scheduled(setting: Any, remaining: float) -> Any:

@@ -6,7 +6,8 @@ from difflib import get_close_matches
 
 
 class PPOError(Exception):
-    """Base class of errors whose message is all that a user needs."""
+    """Base class of errors whose first argument is all that a user needs; further ones are
+    tracebacks of the user's code."""
 
     exit_code = 1
 
@@ -30,7 +31,7 @@ class RunInUse(PPOError):
 
 
 class EnvironmentFailed(PPOError, RuntimeError):
-    """An environment has raised outside of a worker; the second argument is its traceback."""
+    """An environment has raised outside of a worker."""
 
 
 class BadValue(ValueError):
@@ -65,8 +66,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
 def reason(error: BaseException) -> str:
     """Return what an exception says, in one line."""
     try:
-        text = "".join(x if x.isprintable() else " " for x in str(error))
-        text = " ".join(text.split())[:300]
+        text = " ".join(str(error).split())[:300]
     except Exception:  # an exception of the user's may not have a text
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

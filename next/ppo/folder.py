@@ -5,9 +5,9 @@ import json
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from ppo.checkpoint import BEST, LAST, write
+from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
 from ppo.errors import ConfigError, RunInUse
 
@@ -15,86 +15,67 @@ from ppo.errors import ConfigError, RunInUse
 BEFORE_CHECKPOINT = {"lock", "config.json", "metrics.csv", "notes.txt", "checkpoints"}
 
 
-class RunFolder:
-    """Own a run's folder until the context is left. is_resumed: whether it has a checkpoint that
-    the run goes on from.
+def find_resumed(config: Config) -> Path | None:
+    """Return the folder of the run that --resume names, None if a new one begins. Raises
+    ConfigError."""
+    if config.resume is None:
+        return None
+    if config.resume == "auto":
+        path = _named_folder(config)
+        if not path:
+            raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
+        return path if (path / "checkpoints" / LAST).exists() else None
+    for path in (Path(config.resume), Path("runs", config.resume)):
+        if (path / "checkpoints" / LAST).exists():
+            return path
+    raise ConfigError(f"--resume={config.resume}: there is no run with a checkpoint")
 
-    Raises ConfigError if a new run's folder is not empty or cannot be made, RunInUse if another
+
+def _named_folder(config: Config) -> Path | None:
+    if config.run_dir or config.name:
+        return Path(config.run_dir or f"runs/{config.name}")
+    return None
+
+
+class RunFolder:
+    """Own a run's folder until the context is left. resumed: the folder of a run that goes on.
+
+    Raises ConfigError if a new run's folder is not empty or cannot be used, RunInUse if another
     process trains there."""
 
-    def __init__(self, config: Config) -> None:
-        self.is_resumed = False
-        if config.resume not in (None, "auto"):
-            self.path = existing_run(config.resume)
-            self.is_resumed = True
-        else:
-            self.path = self._new(config)
-        self.shown = self.path  # as it was given
-        self.path = self.path.absolute()  # an environment may change the working folder
+    def __init__(self, config: Config, resumed: Path | None) -> None:
+        path = resumed or _named_folder(config)
         try:
-            self.lock = self._lock()
+            self.shown = path or _new_folder(config)
+            self.path = self.shown.absolute()  # an environment may change the working folder
+            self.path.mkdir(parents=True, exist_ok=True)
+            for name in ("metrics.csv", "summary.json"):  # which are written late
+                if (self.path / name).is_dir():
+                    raise IsADirectoryError(0, f"{name} is a folder")
+            self.lock = (self.path / "lock").open("a")
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            remove_temporary(self.path)
+            left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}
+        except BlockingIOError as error:
+            raise RunInUse(
+                f"another process trains in {path}: wait for it, or choose another folder by "
+                "--run_dir"
+            ) from error
         except OSError as error:
             raise ConfigError(
-                f"the folder {self.path} cannot be used ({error.strerror or error}): choose "
+                f"the folder {path or 'runs'} cannot be used ({error.strerror or error}): choose "
                 "another by --run_dir"
             ) from error
-        self.is_resumed |= config.resume == "auto" and (self.path / "checkpoints" / LAST).exists()
-        kept = BEFORE_CHECKPOINT if config.resume == "auto" else {"lock"}
-        left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")} - kept
-        if left and not self.is_resumed:
-            self.close()
+        if not resumed and left - (BEFORE_CHECKPOINT if config.resume else {"lock"}):
             raise ConfigError(
                 f"the folder {self.path} is not empty, and no run is overwritten: choose another "
                 f"by --run_dir or --name, or go on with --resume={self.path}"
             )
 
-    def _new(self, config: Config) -> Path:
-        """Return the folder of a new run, which is made if it has no name."""
-        if config.run_dir or config.name:
-            return Path(config.run_dir or f"runs/{config.name}")
-        if config.resume == "auto":
-            raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
-        named = config.env_name if isinstance(config.env_name, str) else name_of(config.env_name)
-        name = named.rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
-        number = 1
-        while True:
-            try:
-                path = Path("runs", f"{name}-{number}")
-                path.mkdir(parents=True)
-                return path
-            except FileExistsError:
-                number += 1
-            except OSError as error:
-                raise ConfigError(
-                    f"the folder runs/ cannot be used ({error.strerror}): give --run_dir"
-                ) from error
-
-    def _lock(self) -> TextIO:
-        self.path.mkdir(parents=True, exist_ok=True)
-        for name in ("metrics.csv", "summary.json"):  # which are written late
-            if (self.path / name).is_dir():
-                raise IsADirectoryError(0, f"{name} is a folder")
-        for left in self.path.glob(".tmp-*"):
-            left.unlink()
-        file = (self.path / "lock").open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.close()
-            raise RunInUse(
-                f"another process trains in {self.path}: wait for it, or choose another folder by "
-                "--run_dir"
-            ) from error
-        return file
-
     def __enter__(self) -> "RunFolder":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let another process have the folder."""
         self.lock.close()
 
     def note(self, sentence: str, details: str = "") -> None:
@@ -109,9 +90,14 @@ class RunFolder:
         write(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
 
 
-def existing_run(name: str) -> Path:
-    """Return the folder of a run, by its path or by its name in runs/. Raises ConfigError."""
-    for path in (Path(name), Path("runs") / name):
-        if any((path / "checkpoints" / x).exists() for x in (LAST, BEST)):
+def _new_folder(config: Config) -> Path:
+    """Make a folder named after the environment. Raises OSError."""
+    named = config.env_name if isinstance(config.env_name, str) else name_of(config.env_name)
+    name = named.rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
+    number = 0
+    while True:
+        number += 1
+        with suppress(FileExistsError):
+            path = Path("runs", f"{name}-{number}")
+            path.mkdir(parents=True)
             return path
-    raise ConfigError(f"--resume={name}: there is no run with a checkpoint")

@@ -11,11 +11,13 @@ from numpy import ndarray
 from torch import Tensor
 
 from ppo import losses
-from ppo.callbacks import Callback
+from ppo.callbacks import Callback, overriding
+from ppo.checkpoint import select
 from ppo.config import Config, scheduled
+from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.observations import Layout
 from ppo.envs.pool import Stopped
+from ppo.envs.sampler import normalized
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, ConfigError, TrainingError
 from ppo.gae import generalized_advantages
@@ -23,7 +25,7 @@ from ppo.minibatches import draw_minibatches
 from ppo.models.actor_critic import ActorCritic, as_tensor, named_tensors
 from ppo.optimizer import flatten_parameters, make_optimizer
 from ppo.process import flush_denormals
-from ppo.rollout import Batch, Metrics, Rollout, normalized
+from ppo.rollout import Batch, Metrics, Rollout
 
 RECORDED = ("actions", "states", "action_masks", "features")  # by workers
 KL_TOLERANCE = 1.5
@@ -55,12 +57,9 @@ class Learner:
     coefficients: Coefficients
 
     def __init__(
-        self,
-        model: ActorCritic,
-        config: Config,
-        layout: Layout,
-        callbacks: Sequence[Callback] = (),
+        self, model: ActorCritic, spaces: Spaces, callbacks: Sequence[Callback] = ()
     ) -> None:
+        config = spaces.config
         if model.state_size and config.num_minibatches > config.num_envs and not config.batch_size:
             raise ConfigError(
                 f"--num_minibatches={config.num_minibatches} splits sequences of a recurrent "
@@ -68,8 +67,8 @@ class Learner:
             )
         self.model: Any = model.eval()  # but for gradient steps
         self.config = config
-        self.layout = layout
-        self.loss_terms = [x for x in callbacks if type(x).loss is not Callback.loss]
+        self.layout = spaces.layout
+        self.loss_terms = overriding(callbacks, "loss")
         self.weights, self.gradients = flatten_parameters(model)
         self.learning_rate = float(scheduled(config.learning_rate, 1.0))
         self.num_skipped = 0  # gradient steps in a row, also over iterations
@@ -88,14 +87,20 @@ class Learner:
         """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
 
         rewards (T, N): the rollout's, normalised."""
-        observed = rollout.observed(normalize)
-        recorded = {name: rollout.tables[name] for name in RECORDED if rollout.tables[name].size}
+        observed = normalized({x: rollout.tables[x] for x in self.layout.tables}, normalize)
+        recorded = {x: rollout.tables[x] for x in RECORDED if rollout.tables[x].size}
         tables = {**observed, **recorded}
         batch = {name: self.table(x[: len(rewards)]).flatten(0, 1) for name, x in tables.items()}
         log_probs, values = self._evaluate_in_chunks(batch)
         batch.pop("features", None)  # gradient steps change the weights that made them
         values = values.reshape(rewards.shape)
-        next_values = self._next_values(rollout, normalize, observed, values)
+        last_rows = {x: table[-1] for x, table in observed.items()} | {"states": rollout.states[-1]}
+        next_values = np.concatenate([values[1:], self._values_of(last_rows)[None]])
+        truncated = rollout.report.last
+        if truncated:  # the next row begins another episode (Pardo et al. 2018)
+            rows = {x: np.stack([last.rows[x] for last in truncated]) for x in last_rows}
+            places = [x.step for x in truncated], [x.environment for x in truncated]
+            next_values[places] = self._values_of(normalized(rows, normalize))
         advantages = self.advantages(rollout, rewards, values, next_values)
         advantages = np.asarray(advantages, np.float32)
         found = {
@@ -104,7 +109,7 @@ class Learner:
             "advantages": advantages,
             "returns": advantages + values,
         }
-        if "states" in batch:  # where a recurrent network's sequences begin anew
+        if "states" in batch:  # where a recurrent network's sequences begin an episode
             dones = rollout.dones
             found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
         return batch | {name: self.table(x.reshape(-1)) for name, x in found.items()}
@@ -139,8 +144,8 @@ class Learner:
         target_kl = self.config.target_kl
         held = self._held()
         history: list[Metrics] = []
-        skipped_here = 0
-        self.set_training(True)
+        num_skipped = 0
+        self.model.train()
         with flush_denormals():
             for minibatch in self._minibatches(batch, iteration):
                 if should_stop():
@@ -151,33 +156,37 @@ class Learner:
                     break
                 if held is not None:
                     self.gradients[held] = 0
+                    kept = self.weights[held]
                 metrics["grad_norm"] = self.clip_gradient()
                 if math.isfinite(metrics["loss"] + metrics["grad_norm"]):
-                    self._step(held)
+                    self.optimizer.step()
+                    if held is not None:  # momentum and weight decay move them
+                        self.weights[held] = kept
                     history.append(metrics)
                     self.num_skipped = 0
-                else:
-                    skipped_here += 1
-                    self.num_skipped += 1
-                    if self.num_skipped == MAX_SKIPPED:
-                        break
-        self.set_training(False)
+                    continue
+                num_skipped += 1
+                self.num_skipped += 1
+                if self.num_skipped == MAX_SKIPPED:
+                    break
+        self.model.eval()
         if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
             raise TrainingError(
                 f"in iteration {iteration} weights, or {MAX_SKIPPED} gradients in a row, were not "
                 "finite: resume from the state before it with a lower --learning_rate"
             )
-        learning_rate = self.learning_rate
+        now = self.coefficients
         if self._is_adaptive:
-            self.learning_rate = _adapt(learning_rate, float(last_kl), target_kl or ADAPTIVE_KL)
+            goal = target_kl or ADAPTIVE_KL
+            self.learning_rate = adapted(self.learning_rate, float(last_kl), goal)
         explained = losses.explained_variance(batch["values"], batch["returns"])
         return {
             **_means(history or [metrics]),
             "explained_variance": explained.item(),
             "gradient_steps": len(history),
-            "skipped_steps": skipped_here,
-            "learning_rate": learning_rate,
-            "clip_coef": self.coefficients.clip_coef,
+            "skipped_steps": num_skipped,
+            "learning_rate": now.learning_rate,
+            "clip_coef": now.clip_coef,
         }
 
     def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
@@ -235,14 +244,12 @@ class Learner:
         sequences if they have "starts"; or as features, which a shared trunk has made of them."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
+        elif "starts" in batch:
+            states = batch["states"][: len(batch["states"]) // self.config.num_steps]
+            distribution, values = self.model(self.layout.named(batch), states, batch["starts"])
         else:
-            inputs = [self.layout.named(batch)]
-            if "starts" in batch:
-                first = batch["states"][: len(batch["states"]) // self.config.num_steps]
-                inputs += [first, batch["starts"]]
-            elif "states" in batch:
-                inputs.append(batch["states"])
-            distribution, values = self.model(*inputs)
+            states = [batch["states"]] if "states" in batch else []
+            distribution, values = self.model(self.layout.named(batch), *states)
         if "action_masks" in batch:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
@@ -258,10 +265,6 @@ class Learner:
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         return norm
-
-    def set_training(self, is_training: bool) -> None:
-        """Put the model in training or in eval mode."""
-        self.model.train(is_training)
 
     def set_coefficients(self, remaining: float) -> None:
         """Set scheduled coefficients for what remains of the run, 1 at its start."""
@@ -307,25 +310,22 @@ class Learner:
         """Restore what state_dict() returned. Raises CheckpointError for tensors of other names or
         shapes, before anything is changed: torch's kernels would write beyond a short one."""
         own = named_tensors(self.model)
-        saved = {name[6:]: x for name, x in state.items() if name.startswith("model.")}
-        moments = {name[10:]: x for name, x in state.items() if name.startswith("optimizer.")}
-        needed = self.optimizer.state_dict()["state"].get(0, {})
-        vectors = {name: x for name, x in moments.items() if x.dim()}
+        saved, moments = select("model", state), select("optimizer", state)
         if {name: x.shape for name, x in saved.items()} != {n: x.shape for n, x in own.items()}:
             raise CheckpointError("its network has other layers or sizes than this run's")
-        is_other = any(x.shape != self.weights.shape for x in vectors.values())
-        if is_other or needed.keys() - moments.keys():
+        optimizer = self.optimizer.state_dict()
+        is_other = any(x.dim() and x.shape != self.weights.shape for x in moments.values())
+        if is_other or optimizer["state"].get(0, {}).keys() - moments.keys():
             raise CheckpointError("the state of its optimizer is missing, or of another network")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(saved[name])
         if moments:
-            groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": {0: moments}, "param_groups": groups})
+            self.optimizer.load_state_dict({**optimizer, "state": {0: moments}})
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
 
-    def _evaluate_in_chunks(self, batch: Batch) -> tuple[ndarray, ndarray]:
+    def _evaluate_in_chunks(self, batch: Batch) -> list[ndarray]:
         """Evaluate a batch in chunks of the size of a minibatch, so that memory suffices."""
         num_rows = len(batch["actions"])
         size = self.config.batch_size or -(-num_rows // self.config.num_minibatches)
@@ -333,34 +333,10 @@ class Learner:
         for first in range(0, num_rows, size):
             chunk = {name: x[first : first + size] for name, x in batch.items()}
             chunks.append(self.evaluate(chunk))
-        log_probs, values = (torch.cat(x).cpu().numpy() for x in zip(*chunks, strict=True))
-        return log_probs, values
-
-    def _next_values(
-        self,
-        rollout: Rollout,
-        normalize: NormalizeObservation,
-        observed: dict[str, ndarray],
-        values: ndarray,
-    ) -> ndarray:
-        """Return the value (T, N) of what each action led to, from which its return goes on.
-
-        That is the next row's value; that of row T after the last step; and that of the episode's
-        own last observation where it was truncated (Pardo et al. 2018), as the next row begins
-        another episode. It is not used after a termination."""
-        last_row = {name: x[-1] for name, x in observed.items()}
-        after_last = self._values_of({**last_row, "states": rollout.states[-1]})
-        next_values = np.concatenate([values[1:], after_last[None]])
-        if truncated := rollout.report.last:
-            steps = [x.step for x in truncated]
-            environments = [x.environment for x in truncated]
-            rows = {name: np.stack([x.rows[name] for x in truncated]) for name in truncated[0].rows}
-            states = rows.pop("states")
-            of_truncated = self._values_of({**normalized(rows, normalize), "states": states})
-            next_values[steps, environments] = of_truncated
-        return next_values
+        return [torch.cat(x).cpu().numpy() for x in zip(*chunks, strict=True)]
 
     def _values_of(self, tables: dict[str, ndarray]) -> ndarray:
+        """Return the values (n,) of rows (n, ...)."""
         rows = {name: self.table(x) for name, x in tables.items() if x.size}
         return self.evaluate(rows)[1].cpu().numpy()
 
@@ -387,19 +363,11 @@ class Learner:
         parameters = [*self.model.parameters()]
         if all(x.requires_grad for x in parameters):
             return None
-        return torch.cat([torch.full((x.numel(),), not x.requires_grad) for x in parameters]).to(
-            self.weights.device
-        )
-
-    def _step(self, held: Tensor | None) -> None:
-        """Step the optimizer; put held weights back, which momentum and weight decay move."""
-        kept = None if held is None else self.weights[held]
-        self.optimizer.step()
-        if kept is not None:
-            self.weights[held] = kept
+        flags = [torch.full((x.numel(),), not x.requires_grad) for x in parameters]
+        return torch.cat(flags).to(self.weights.device)
 
 
-def _adapt(learning_rate: float, kl: float, goal: float) -> float:
+def adapted(learning_rate: float, kl: float, goal: float) -> float:
     """Scale the learning rate by 1.5 to keep the KL near its target (after Schulman et al. 2017,
     section 4, which adapts a coefficient of the KL instead)."""
     if kl > KL_TOLERANCE * goal:

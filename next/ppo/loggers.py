@@ -19,7 +19,7 @@ from ppo.errors import ConfigError, suggest
 from ppo.statistics import RETURN
 
 if TYPE_CHECKING:
-    from ppo.evaluation import Evaluation
+    from ppo.policy import Evaluation
     from ppo.run import Run
 
 METRICS, EVALUATIONS = "metrics.csv", "evaluations.jsonl"
@@ -40,33 +40,35 @@ class Logger(Callback):
 
 class MetricsFile(Callback):
     """Write metrics.csv, a row for each iteration, and evaluations.jsonl, a line for each
-    evaluation. Files that are rewritten are written under a temporary name first."""
+    evaluation. A resumed run removes the rows of iterations that it repeats."""
 
     def on_start(self, run: "Run") -> None:
         self.path = run.folder.path / METRICS
-        self.evaluations = run.folder.path / EVALUATIONS
         rows = [row for row in read_rows(self.path) if int(row["iteration"]) <= run.iteration]
         self.columns = [*rows[0]] if rows else []
         if self.path.exists():
-            write(self.path, _as_csv(self.columns, rows).encode() if rows else b"")
-        if self.evaluations.exists():
-            lines = read_evaluations(self.evaluations)
-            kept = [json.dumps(x) + "\n" for x in lines if x["step"] <= run.step]
-            write(self.evaluations, "".join(kept).encode())
+            self._rewrite(rows)
 
     def on_iteration(self, run: "Run") -> None:
         row = {name: _shown(value) for name, value in run.metrics.items()}
         if new := [name for name in row if name not in self.columns]:
             self.columns += new
-            content = _as_csv(self.columns, [*read_rows(self.path), row])
-            write(self.path, content.encode())
-            return
-        with self.path.open("a", newline="") as file:
-            csv.DictWriter(file, self.columns).writerow(row)
+            self._rewrite([*read_rows(self.path), row])
+        else:
+            with self.path.open("a", newline="") as file:
+                csv.DictWriter(file, self.columns).writerow(row)
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
-        with self.evaluations.open("a") as file:
+        with (run.folder.path / EVALUATIONS).open("a") as file:
             file.write(json.dumps({"step": run.step, **asdict(result)}) + "\n")
+
+    def _rewrite(self, rows: Sequence[dict[str, str]]) -> None:
+        text = io.StringIO()
+        if rows:
+            writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(rows)
+        write(self.path, text.getvalue().encode())
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
@@ -79,31 +81,10 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return [row for row in rows if (row.get("iteration") or "").isdigit() and None not in row]
 
 
-def read_evaluations(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of evaluations.jsonl, but for unfinished ones."""
-    found = []
-    for line in path.read_text(errors="replace").splitlines():
-        try:
-            content = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(content, dict) and isinstance(content.get("step"), int):
-            found.append(content)
-    return found
-
-
 def _shown(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
-def _as_csv(columns: Sequence[str], rows: Sequence[dict[str, str]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", extrasaction="ignore")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
 
 
 class Console(Logger):
@@ -113,13 +94,13 @@ class Console(Logger):
         self.notes = notes
 
     def on_start(self, run: "Run") -> None:
-        self.last_time = time.monotonic()
+        self.last_time = -SECONDS_BETWEEN_LINES
         print(*self.notes, f"run folder: {run.folder.shown}", sep="\n", flush=True)
 
     def on_iteration(self, run: "Run") -> None:
-        is_last = run.iteration == run.config.iterations
+        is_last = run.iteration == run.config.iterations or run.stop_reason
         now = time.monotonic()
-        if run.iteration > 1 and now - self.last_time < SECONDS_BETWEEN_LINES and not is_last:
+        if now - self.last_time < SECONDS_BETWEEN_LINES and not is_last:
             return
         self.last_time = now
         metrics = run.metrics
@@ -128,18 +109,20 @@ class Console(Logger):
         for label, name in SHOWN.items():
             if metrics.get(name) is not None:
                 parts.append(f"{label} {metrics[name]:.4g}")
+        if run.stop_reason:
+            parts.append(f"the run ends early: {run.stop_reason}")
         print(", ".join(parts), flush=True)
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
-        if result.episodes:
+        if result.returns:
             print(
                 f"evaluation: return {result.mean:.1f} +- {result.std:.1f} (standard deviation), "
-                f"{result.episodes} episodes",
+                f"{len(result.returns)} episodes",
                 flush=True,
             )
 
 
-def _numbers(run: "Run") -> dict[str, float]:
+def _numbers(run: "Run") -> dict[str, Any]:
     return {name: x for name, x in run.metrics.items() if x is not None}
 
 
@@ -147,10 +130,8 @@ class TensorBoard(Logger):
     """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
 
     def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ConfigError("--logger=tensorboard: pip install tensorboard") from error
+        from torch.utils.tensorboard import SummaryWriter
+
         self.make_writer = SummaryWriter
 
     def on_start(self, run: "Run") -> None:
@@ -171,10 +152,8 @@ class WandB(Logger):
     Project, entity and so on are those of wandb's environment variables."""
 
     def __init__(self) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise ConfigError("--logger=wandb: pip install wandb") from error
+        import wandb
+
         self.wandb: Any = wandb
 
     def on_start(self, run: "Run") -> None:
@@ -190,7 +169,7 @@ class WandB(Logger):
         )
 
     def on_iteration(self, run: "Run") -> None:
-        values: dict[str, Any] = _numbers(run)
+        values = _numbers(run)
         if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
             values["episode_returns"] = self.wandb.Histogram(run.episodes.returns)
         self.run.log(values, step=run.step)
@@ -203,21 +182,21 @@ class WandB(Logger):
         self.run.finish()
 
 
-LOGGERS: dict[str, type[Logger]] = {
-    "console": Console,
-    "tensorboard": TensorBoard,
-    "wandb": WandB,
-}
+LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:
     """Make the loggers of a run: metrics.csv, the console unless --logger=none, and others. notes:
     for the user. Raises ConfigError for an unknown one, or a missing package."""
-    names = dict.fromkeys(config.logger)
-    if names:
-        names = {"console": None, **names}
-    for name in names:
+    loggers: list[Callback] = [MetricsFile()]
+    if config.logger:
+        loggers.append(Console(notes))
+    for name in dict.fromkeys(x for x in config.logger if x != "console"):
         if name not in LOGGERS:
-            raise ConfigError(f"--logger={name} is unknown{suggest(name, [*LOGGERS, 'none'])}")
-    others = [LOGGERS[name]() for name in names if name != "console"]
-    return [MetricsFile(), *([Console(notes)] if names else []), *others]
+            names = ["console", *LOGGERS, "none"]
+            raise ConfigError(f"--logger={name} is unknown{suggest(name, names)}")
+        try:
+            loggers.append(LOGGERS[name]())
+        except ImportError as error:
+            raise ConfigError(f"--logger={name} needs a package: pip install {name}") from error
+    return loggers

@@ -1,6 +1,5 @@
 """Episodes that are open between two iterations: what a resumed run needs to repeat them."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,16 +21,15 @@ class OpenEpisodes:
         self.actions: list[list[ndarray]] = [[] for _ in range(num_envs)]
         self.lengths = np.zeros(num_envs, np.int64)
 
-    def update(self, rollout: Rollout, counts: ndarray, attributes: dict[str, Any]) -> None:
-        """Add a rollout. counts (N,): of resets until its end; attributes: of new episodes."""
+    def update(self, rollout: Rollout, attributes: dict[str, Any]) -> None:
+        """Add a rollout. attributes: of new episodes."""
         ended = rollout.dones.cumsum(0)
-        before = counts - 1 - ended[-1]  # the numbers of the resets before the rollout
+        before = rollout.counts - 1 - ended[-1]  # the numbers of the resets before the rollout
         self.begin(rollout.report.new, before, attributes)
         starts = [0] * len(self.numbers)
         for episode in rollout.report.episodes:
-            index = episode.environment
-            starts[index] = episode.step + 1
-            self.begin([index], before + ended[episode.step], attributes)
+            starts[episode.environment] = episode.step + 1
+            self.begin([episode.environment], before + ended[episode.step], attributes)
         for index, actions in enumerate(self.actions):
             if self.lengths[index] <= MAX_STEPS:
                 actions.append(rollout.actions[starts[index] :, index].copy())
@@ -61,12 +59,12 @@ class OpenEpisodes:
             "numbers": self.numbers,
             "lengths": self.lengths,
             "actions": tuple(x for actions in self.actions for x in actions),
-            "attributes": json.dumps(self.attributes),
+            "attributes": self.attributes,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.numbers = np.array(state["numbers"])
-        self.lengths = np.array(state["lengths"])
-        self.attributes = json.loads(state["attributes"])
+        self.numbers[:] = state["numbers"]
+        self.lengths[:] = state["lengths"]
+        self.attributes = list(state["attributes"])
         parts = np.split(np.array(state["actions"]), np.cumsum(self.lengths)[:-1])
         self.actions = [[part] for part in parts]

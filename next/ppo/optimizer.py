@@ -1,6 +1,5 @@
 """The optimizer of a model, whose weights are one vector."""
 
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,15 +13,13 @@ EPSILON = 1e-5  # Baselines
 
 
 class Adam:
-    """Step one vector of weights (P,) by Adam (Kingma & Ba 2015, algorithm 1).
-
-    Calls the kernel of torch.optim.Adam(fused=True), with bit-identical results, but without
-    torch.optim, which imports torch's compiler: half a second of every start."""
+    """Step one vector of weights (P,) by Adam (Kingma & Ba 2015, algorithm 1), as
+    torch.optim.Adam(fused=True) does, but without importing torch's compiler for half a second."""
 
     def __init__(self, weights: Tensor, gradients: Tensor, learning_rate: float) -> None:
         self.weights = weights
         self.gradients = gradients
-        self.param_groups: list[dict[str, Any]] = [{"lr": learning_rate}]
+        self.param_groups = [{"lr": learning_rate}]
         self.moments = {
             "step": torch.zeros((), device=weights.device),
             "exp_avg": torch.zeros_like(weights),
@@ -31,18 +28,15 @@ class Adam:
 
     def step(self) -> None:
         """Move the weights by their gradient."""
-        kernel: Any = getattr(torch, "_fused_adam_", None)
-        if kernel:
-            self.moments["step"] += 1
-        else:  # its name is private: in another version of torch, the public function, which counts
-            from torch.optim.adam import adam as kernel
-        kernel(
+        step, *averages = self.moments.values()
+        step += 1
+        torch._fused_adam_(
             [self.weights],
             [self.gradients],
-            [self.moments["exp_avg"]],
-            [self.moments["exp_avg_sq"]],
+            averages[:1],
+            averages[1:],
             [],
-            [self.moments["step"]],
+            [step],
             lr=self.param_groups[0]["lr"],
             beta1=0.9,
             beta2=0.999,
@@ -63,10 +57,8 @@ class Adam:
 
 
 def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Move a model's parameters and gradients into two vectors (P,), and return those.
-
-    The parameters become views of them, so that publishing the weights, clipping the gradient and
-    stepping the optimizer are one operation each."""
+    """Move a model's parameters and gradients into two vectors (P,), of which they become views, so
+    that clipping the gradient and stepping the optimizer are one operation each."""
     parameters = list(model.parameters())
     weights = nn.utils.parameters_to_vector(parameters).detach()
     gradients = torch.zeros_like(weights)
@@ -78,18 +70,19 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
 
 
 def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:
-    """Make the optimizer of a vector of weights. Raises ConfigError if --optimizer is no class like
-    those of torch.optim."""
-    named = config.optimizer
-    if named == Config.optimizer and weights.device.type in ("cpu", "cuda"):
+    """Make the optimizer of weights (P,). Raises ConfigError for no class like torch.optim's."""
+    named: Any = config.optimizer
+    has_kernel = hasattr(torch, "_fused_adam_") and weights.device.type in ("cpu", "cuda")
+    if has_kernel and named == Config.optimizer:
         return Adam(weights, gradients, learning_rate)
     make = import_named(named, "optimizer") if isinstance(named, str) else named
-    kind = make.func if isinstance(make, partial) else make
+    kind = getattr(make, "func", make)
     options = {"eps": EPSILON} if getattr(kind, "__name__", "") == "Adam" else {}
+    options |= getattr(make, "keywords", {})
     parameter = nn.Parameter(weights)
     parameter.grad = gradients
     try:
-        return make([parameter], lr=learning_rate, **{**options, **getattr(make, "keywords", {})})
+        return make([parameter], lr=learning_rate, **options)
     except Exception as error:
         raise ConfigError(
             f"--optimizer={named} cannot be used ({reason(error)}): give a class of torch.optim"

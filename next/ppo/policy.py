@@ -1,63 +1,104 @@
-"""A trained policy: predict, evaluate, save, load."""
+"""A trained policy: predict, evaluate, film, save, load."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
+from ppo.checkpoint import State, arrays, find, load, save, select
 from ppo.config import Config
 from ppo.envs.columns import SingleColumns
-from ppo.envs.episodes import set_attributes
+from ppo.envs.episodes import Episode, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling
 from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.observations import NUMBERS, Reader
-from ppo.envs.sampler import observer
+from ppo.envs.observations import Reader
+from ppo.envs.sampler import Arrays, MakeActor, observer
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.envs.spaces import ACTION_MASK, action_converter, from_json, mask_converter, to_json
+from ppo.envs.spaces import ACTION_MASK, action_converter, from_json, mask_converter
+from ppo.envs.worker import Worker, table_shapes
 from ppo.errors import CheckpointError, ConfigError, reason
-from ppo.evaluation import Evaluation, Film, Play, summarize
+from ppo.flags import checked, flags_of
+from ppo.models import MakeTorchActor, make_actor_of, make_model
 from ppo.models.noise import EMPTY
+from ppo.settings import resolve
+from ppo.state import is_of_policy, saved_flags
+
+MAX_STEPS = 30_000  # of an episode, where nothing else limits it
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What whole episodes came to; mean and std are None without episodes. env: means of the
+    environment's own metrics, by name."""
+
+    mean: float | None = None
+    std: float | None = None
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    env: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def interval(self) -> float:
+        """Half of the 95 % confidence interval of the mean, by the normal distribution."""
+        if len(self.returns) < 2:
+            return 0.0
+        return 1.96 * float(np.std(self.returns, ddof=1)) / math.sqrt(len(self.returns))
+
+
+def summarize(episodes: Sequence[Episode]) -> Evaluation:
+    """Return the results of episodes, at least one."""
+    returns = [x.episode_return for x in episodes]
+    own: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in episode.metrics.items():
+            own.setdefault(name, []).append(value)
+    return Evaluation(
+        mean=float(np.mean(returns)),
+        std=float(np.std(returns)),
+        returns=returns,
+        lengths=[x.episode_length for x in episodes],
+        env={name: fmean(values) for name, values in own.items()},
+    )
 
 
 class Policy:
     """Act on observations as environments return them.
 
     predict plays one episode, from each reset() to the next; predict_batch plays n side by side.
-    Where observations are stacked or the network is recurrent, both remember earlier steps."""
+    Where observations are stacked or the network is recurrent, both remember earlier steps.
+    state: see ppo.state.policy_state; make_actor: from weights (P,) to an actor."""
 
-    def __init__(
-        self,
-        spaces: Spaces,
-        *,
-        weights: Mapping[str, ndarray],
-        make_actor: Callable[[ndarray], Any],
-        statistics: tuple[ndarray, ndarray],
-        env_attributes: Mapping[str, Any],
-        step: int = 0,
-    ) -> None:
-        self.config = spaces.config
+    def __init__(self, spaces: Spaces, state: State, make_actor: MakeActor) -> None:
         self.spaces = spaces
-        self.weights = weights
-        self.vector = np.concatenate([x.ravel() for x in weights.values()], dtype=np.float32)
-        self.actor = make_actor(self.vector)
-        self.statistics = statistics
-        config = spaces.config
-        enabled = bool(config.normalize_observations)
-        self.observe = observer(spaces.layout, NormalizeObservation(*statistics, enabled))
-        self.env_attributes = env_attributes
-        self.step = step
-        self.to_actions = action_converter(spaces.actions, config.squash_actions)
+        self.config = spaces.config
+        self.state = state
+        self.env_attributes = state["env_attributes"]
+        weights = [x.ravel() for x in select("model", arrays(state)).values()]
+        self.weights = np.concatenate(weights, dtype=np.float32)
+        self.actor = make_actor(self.weights)
+        shapes = table_shapes(spaces, 1, 1, state_size=0)
+        normalize = NormalizeObservation(
+            np.zeros(*shapes["shift"]),
+            np.zeros(*shapes["scale"]),
+            bool(self.config.normalize_observations),
+        )
+        normalize.statistics.load_state_dict(select("normalize_observation", arrays(state)))
+        normalize.publish()
+        self.observe = observer(spaces.layout, normalize)
+        self.to_actions = action_converter(spaces.actions, self.config.squash_actions)
         self.to_mask = mask_converter(spaces.actions)
-        self.generator = np.random.default_rng(config.seed)
+        self.generator = np.random.default_rng(self.config.seed)
         self.reset()
 
     def reset(self) -> None:
         """Forget earlier steps; call it at the start of each episode that predict plays."""
         self.readers: list[Reader] = []
-        self.states = np.zeros((0, self.actor.state_size), np.float32)
 
     def predict(self, observation: Any, *, deterministic: bool = True, info: Any = None) -> Any:
         """Return the action for an observation of the environment, as its step takes it.
@@ -75,48 +116,44 @@ class Policy:
         infos: Sequence[Any] | None = None,
     ) -> Sequence[Any]:
         """Return the actions for n observations, of n environments that begin together."""
-        rows = self._read(observations)
-        noise = None
-        if not deterministic:
-            noise = self.draw_noise(len(observations), self.generator)
+        if len(self.readers) != len(observations):
+            self.readers, self.states = self._begin(len(observations))
         mask = EMPTY
         if self.spaces.has_masks and infos is not None:
             mask = np.stack([self.to_mask(info.get(ACTION_MASK)) for info in infos])
-        actions = self.actor(self.observe(rows), noise, mask=mask, states=self.states)
-        return self.to_actions(np.asarray(actions))
+        generator = None if deterministic else self.generator
+        rows = _read(self.readers, observations)
+        return self.to_actions(self.act(rows, generator, mask, self.states))
+
+    def act(
+        self, rows: Arrays, generator: np.random.Generator | None, mask: ndarray, states: ndarray
+    ) -> ndarray:
+        """Return the actions (n, D), as in rollouts, for rows (n, ...) of observation tables.
+        generator: None for the most likely ones; states (n, S) are overwritten by the next ones."""
+        noise = None
+        if generator:
+            noise = np.concatenate([self.actor.draw_noise(generator, 1) for _ in states])
+        return np.asarray(self.actor(self.observe(rows), noise, mask=mask, states=states))
 
     def values(self, observations: Sequence[Any]) -> ndarray:
-        """Return the values (n,) of n observations, in the units in which rewards were learned."""
-        rows = self._read(observations, keep=False)
-        return self.actor.values(self.observe(rows), self.states)
+        """Return the values (n,) of n observations, each as the first of an episode, in the units
+        in which rewards were learned."""
+        readers, states = self._begin(len(observations))
+        return self.actor.values(self.observe(_read(readers, observations)), states)
 
     def log_probs(self, observations: Sequence[Any], actions: ndarray) -> ndarray:
-        """Return the log-probabilities (n,) of actions (n, D), as in rollouts, for n observations;
-        D numbers describe an action, neither scaled nor clipped."""
+        """Return the log-probabilities (n,) of actions (n, D), as in rollouts, neither scaled nor
+        clipped, for n observations, each as the first of an episode."""
         import torch
 
-        from ppo.models import MakeTorchActor
-
-        actor = MakeTorchActor(self.config, self.spaces, self.config.hooks)(self.vector)
-        rows = self._read(observations, keep=False)
-        distribution = actor.distribution(self.observe(rows), states=self.states)
+        readers, states = self._begin(len(observations))
+        actor = MakeTorchActor(self.spaces)(self.weights)
+        distribution = actor.distribution(self.observe(_read(readers, observations)), states)
         return np.asarray(distribution.log_prob(torch.as_tensor(np.asarray(actions))))
 
-    def draw_noise(self, num_rows: int, generator: np.random.Generator) -> ndarray:
-        """Draw the noise (n, *noise) of a step of n environments."""
-        return np.concatenate([self.actor.draw_noise(generator, 1) for _ in range(num_rows)])
-
-    def _read(self, observations: Sequence[Any], keep: bool = True) -> dict[str, ndarray]:
-        """Return tables (n, ...) of n observations. keep: whether they are the next step."""
-        if len(self.readers) != len(observations):
-            self.reset()
-            self.readers = [Reader(self.spaces.layout) for _ in observations]
-            self.states = np.zeros((len(observations), self.actor.state_size), np.float32)
-        readers = self.readers
-        if not keep:
-            readers = [Reader(self.spaces.layout) for _ in observations]
-        rows = [read(x) for read, x in zip(readers, observations, strict=True)]
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    def _begin(self, count: int) -> tuple[list[Reader], ndarray]:
+        readers = [Reader(self.spaces.layout) for _ in range(count)]
+        return readers, np.zeros((count, self.actor.state_size), np.float32)
 
     def make_env(self, render_mode: str | None = None) -> Env:
         """Make an environment as in training, whose observations predict reads. Raises ConfigError
@@ -130,109 +167,131 @@ class Policy:
         episodes: int = 10,
         *,
         num_envs: int = 8,
-        deterministic: bool = True,
+        stochastic: bool = False,
         seed: int | None = None,
         video: str | Path | None = None,
         render: str | None = None,
         should_stop: Callable[[], bool] = bool,
     ) -> Evaluation:
-        """Play whole episodes, several side by side. seed: of the episodes, by default the run's;
-        video: a file such as play.mp4 or play.gif, of all episodes one after the other; render:
-        "human" shows them in a window.
+        """Play whole episodes, several side by side. stochastic: sample actions; seed: of the
+        episodes, by default the run's; video: a file such as play.mp4 or play.gif, of all episodes
+        one after the other; render: "human" shows them in a window.
 
         There are no episodes once should_stop returns true. Raises ConfigError if the environment
         or the video cannot be made, EnvironmentFailed for what the environment raises."""
         if not episodes:
             return Evaluation()
+        if video and Path(video).suffix not in (".mp4", ".gif"):
+            raise ConfigError(f"--video={video}: give a file that ends in .mp4 or .gif")
         seed = self.config.seed if seed is None else seed
-        name = self.spaces.make_env.spec.id
-        with calling(name):
-            play = Play(
-                self,
-                [integer_seed(seed, Stream.EVALUATION, x) for x in range(episodes)],
-                num_envs=1 if video or render else min(num_envs, episodes),
-                is_sampled=not deterministic,
-                render_mode="rgb_array" if video else render,
-            )
-        film = Film(video, play.columns.envs[0]) if video else None
-        try:
-            with calling(name):
+        seeds = [integer_seed(seed, Stream.EVALUATION, x) for x in range(episodes)]
+        num_envs = 1 if video or render else min(num_envs, episodes)
+        mode = "rgb_array" if video else render
+        frames = []
+        with calling(self.spaces.make_env.spec.id):
+            play = Play(self, seeds, num_envs, stochastic, render_mode=mode)
+            env = play.columns.envs[0]
+            if video and env.render_mode != mode:
+                raise ConfigError(f"--video={video}: the environment does not render {mode}")
+            try:
                 while play.play_step():
-                    if film:
-                        film.add()
+                    if video:
+                        frames.append(np.asarray(env.render()))
                     if should_stop():
                         return Evaluation()
-        finally:
-            play.close()
-        if film:
-            film.write()
+            finally:
+                play.close()
+        if video:
+            write_video(Path(video), frames, env.metadata.get("render_fps") or 30)
         return summarize([play.found[x] for x in range(episodes)])
 
     def save(self, path: str | Path) -> None:
         """Save the policy alone, without what training needs. Raises OSError."""
-        from ppo.checkpoint import copied, save
+        save(Path(path), self.state)
 
-        shift, scale = self.statistics
-        content = {
-            **{f"model.{name}": x for name, x in self.weights.items()},
-            "statistics.shift": shift,
-            "statistics.scale": scale,
-            "config": self.config.to_json(),
-            "spaces": [to_json(self.spaces.observations), to_json(self.spaces.actions)],
-            "has_masks": self.spaces.has_masks,
-            "env_attributes": self.env_attributes,
-            "step": self.step,
-        }
-        save(Path(path), copied(content))
+
+def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:
+    """Return tables (n, ...) of n observations."""
+    rows = [read(x) for read, x in zip(readers, observations, strict=True)]
+    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+
+
+class Play(Worker):
+    """An evaluation in progress: a worker with tables of one step and seeds of its own, one for
+    each episode. An environment that is free takes the next one."""
+
+    def __init__(
+        self, policy: Policy, seeds: list[int], num_envs: int, stochastic: bool, **options: Any
+    ) -> None:
+        shapes = table_shapes(policy.spaces, 1, num_envs, state_size=policy.actor.state_size)
+        tables = {name: np.zeros(*about) for name, about in shapes.items()}
+        self.policy = policy
+        self.seeds = seeds
+        self.generator = np.random.default_rng(seeds[0]) if stochastic else None
+        self.num_begun = 0
+        self.playing = [-1] * num_envs  # the number of each column's episode
+        self.found: dict[int, Episode] = {}
+        beats = np.zeros(1, np.int64)
+        ids = range(num_envs)
+        super().__init__(policy.spaces, tables, ids, beats, limit=MAX_STEPS, **options)
+
+    def next_seed(self, column: int, is_whole: bool) -> int:
+        if is_whole:
+            self.playing[column] = self.num_begun
+            self.num_begun += 1
+        number = self.playing[column]
+        return self.seeds[number] if number < len(self.seeds) else number
+
+    def play_step(self) -> bool:
+        """Take a step in each environment; return whether episodes are left to play."""
+        self.begin(self.policy.env_attributes)
+        rows = {name: table[0] for name, table in self.tables.items()}
+        states = self.tables["states"][1]
+        states[:] = rows["states"]
+        rows["actions"][:] = self.policy.act(rows, self.generator, rows["action_masks"], states)
+        playing = [*self.playing]
+        self.step(0)
+        for episode in self.report.episodes:
+            self.found[playing[episode.environment]] = episode
+        return not all(number in self.found for number in range(len(self.seeds)))
+
+
+def write_video(path: Path, frames: list[ndarray], fps: float) -> None:
+    """Write images (H, W, 3) as a video. Raises ConfigError if that is not possible."""
+    options = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
+    try:
+        import imageio.v3 as imageio
+
+        path.parent.mkdir(parents=True, exist_ok=True)
+        imageio.imwrite(path, np.stack(frames), **options)
+    except ImportError as error:
+        raise ConfigError("--video needs a package: pip install imageio[ffmpeg]") from error
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"--video={path} cannot be written ({reason(error)})") from error
 
 
 def load_policy(path: str | Path, env: Any = None, **flags: Any) -> Policy:
     """Load a policy from a run's folder or name (its best checkpoint, if there is one) or a file,
     to act on the CPU. env: the environment, where it is not the run's or cannot be imported; flags:
-    of the environment, in place of the run's.
-
-    Raises CheckpointError."""
-    from ppo.checkpoint import arrays, find, load, select
-    from ppo.envs.normalize import EPSILON
-    from ppo.flags import checked
-    from ppo.models import make_actor_of, make_model
+    of the environment, in place of the run's. Raises CheckpointError."""
     from ppo.models.actor_critic import named_tensors
-    from ppo.settings import resolve
-    from ppo.state import saved_flags
 
     file = find(path)
     state = load(file)
-    given = checked({**flags, **({} if env is None else {"env_name": env})}, [Config])
-    values = {**saved_flags(file, state, given, to_train=False), "device": "cpu", "resume": None}
+    flags |= {} if env is None else {"env_name": env}
+    values = saved_flags(file, state, checked(flags, flags_of(Config)))
     try:
-        config = Config(**checked(values, [Config]))
-        spaces = Spaces(
-            EnvMaker(config), *map(from_json, state["spaces"]), state["has_masks"], SingleColumns
-        )
-        spaces = spaces.with_config(config := resolve(config, spaces))
-        model = make_model(config, spaces, config.hooks)
-        named = named_tensors(model)
-        numbers = arrays(state)
-        saved = select("model", numbers)
-        if {n: (*x.shape,) for n, x in named.items()} != {n: x.shape for n, x in saved.items()}:
+        config = Config(**checked({**values, "device": "cpu", "resume": None}, flags_of(Config)))
+        observed, acts = map(from_json, state["spaces"])
+        spaces = Spaces(EnvMaker(config), observed, acts, state["has_masks"], SingleColumns)
+        spaces = resolve(config, spaces)
+        model = make_model(spaces)
+        own = {f"model.{name}": x.shape for name, x in named_tensors(model).items()}
+        if own != {name: x.shape for name, x in state.items() if name.startswith("model.")}:
             raise CheckpointError(f"{file}: its network has other layers or sizes than its config")
-        if "statistics.shift" in numbers:
-            shift, scale = numbers["statistics.shift"], numbers["statistics.scale"]
-        else:
-            shift = numbers["normalize_observation.mean"]
-            variance = numbers["normalize_observation.variance"]
-            scale = (1 / np.sqrt(variance + EPSILON)).astype(np.float32)
-            if spaces.layout.has_numbers:
-                dtype = np.result_type(spaces.layout.tables[NUMBERS].dtype, np.float32)
-                shift = shift.astype(dtype)
-        return Policy(
-            spaces,
-            weights={name: saved[name] for name in named},
-            make_actor=make_actor_of(model, config, spaces, config.hooks),
-            statistics=(shift, scale),
-            env_attributes=state["env_attributes"],
-            step=int(state["step"]),
-        )
+        ordered = {name: state[name] for name in own}
+        rest = {name: x for name, x in state.items() if is_of_policy(name)}
+        return Policy(spaces, {**ordered, **rest}, make_actor_of(model, spaces))
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, (CheckpointError, ConfigError)):
             raise

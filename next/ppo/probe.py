@@ -10,7 +10,7 @@ from torch import Tensor
 from ppo.envs.observations import NUMBERS
 from ppo.learner import Learner
 from ppo.numpy_learner import NumpyLearner
-from ppo.rollout import Batch, Metrics
+from ppo.rollout import Batch
 
 NUM_ROWS = 64
 NOISE = 0.3  # standard deviation of what is added to weights
@@ -24,74 +24,60 @@ def difference(learner: Learner) -> str:
     learns anyway."""
     if not isinstance(learner, NumpyLearner):
         return ""
-    generator = np.random.default_rng(0)
-    kept = learner.weights.clone(), learner.learning_rate
-    noise = generator.standard_normal(len(learner.weights), dtype=np.float32)
-    try:
-        learner.weights += torch.from_numpy(NOISE * noise)
-        learner.set_coefficients(1 - PASSED)
-        return _compare(learner, make_minibatch(learner, generator))
-    finally:
-        learner.weights.copy_(kept[0])
-        learner.gradients.zero_()
-        learner.set_coefficients(1.0)
-        learner.learning_rate = kept[1]
+    random = np.random.default_rng(0)
+    weights, learning_rate = learner.weights.clone(), learner.learning_rate
+    learner.weights += NOISE * torch.from_numpy(random.standard_normal(len(weights), np.float32))
+    learner.set_coefficients(1 - PASSED)
+    minibatch = _make_minibatch(learner, random)
+    here, names = _learn(learner, NumpyLearner, minibatch)
+    there, torch_names = _learn(learner, Learner, minibatch)
+    learner.weights.copy_(weights)
+    learner.gradients.zero_()
+    learner.set_coefficients(1.0)
+    learner.learning_rate = learning_rate
+    if names != torch_names:
+        return "metrics"
+    for what, numbers in there.items():
+        largest = numbers.abs().max().clamp(min=1e-8)
+        if not (here[what] - numbers).abs().max() <= TOLERANCE * largest:
+            return what
+    return ""
 
 
-def make_minibatch(learner: Learner, generator: np.random.Generator) -> Batch:
-    """Make up a minibatch for a learner's network."""
-    clip = learner.coefficients.clip_coef
-    value_clip = learner.coefficients.clip_value_coef or 1.0
-    box = learner.layout.tables[NUMBERS]
-    head = learner.model.policy_head
-    observations = generator.standard_normal((NUM_ROWS, *box.shape), dtype=np.float32)
-    batch = {NUMBERS: torch.from_numpy(observations)}
-    with torch.no_grad():
-        distribution, values = Learner.forward(learner, batch)
-        noise = head.draw_noise(generator, NUM_ROWS)
-        batch["actions"] = distribution.sample(torch.from_numpy(noise))
-        log_probs = distribution.log_prob(batch["actions"])
-
+@torch.no_grad()
+def _make_minibatch(learner: Learner, random: np.random.Generator) -> Batch:
     def spread(width: float) -> Tensor:
-        return torch.from_numpy(generator.uniform(-3, 3, NUM_ROWS).astype(np.float32) * width)
+        return width * torch.from_numpy(random.uniform(-3, 3, NUM_ROWS)).float()
 
+    now = learner.coefficients
+    value_clip = now.clip_value_coef or 1.0
+    shape = (NUM_ROWS, *learner.layout.tables[NUMBERS].shape)
+    batch = {NUMBERS: torch.from_numpy(random.standard_normal(shape, np.float32))}
+    distribution, values = Learner.forward(learner, batch)
+    noise = learner.model.policy_head.draw_noise(random, NUM_ROWS)
+    actions = distribution.sample(torch.from_numpy(noise))
     return batch | {
-        "log_probs": log_probs + spread(clip),
+        "actions": actions,
+        "log_probs": distribution.log_prob(actions) + spread(now.clip_coef),
         "values": values + spread(value_clip),
         "returns": values + spread(3 * value_clip),
         "advantages": spread(1.0) + 0.5,
     }
 
 
-def _compare(learner: NumpyLearner, minibatch: Batch) -> str:
-    ways = [_by(learner, NumpyLearner, minibatch), _by(learner, Learner, minibatch)]
-    for what, here, there in zip(
-        ("standardised advantages", "gradient", "clipped gradient"), *ways, strict=False
-    ):
-        if not _is_close(here, there):
-            return what
-    here_metrics, there_metrics = ways[0][3], ways[1][3]
-    if here_metrics.keys() != there_metrics.keys():
-        return "metrics"
-    here, there = (
-        torch.tensor([float(metrics[name]) for name in here_metrics])
-        for metrics in (here_metrics, there_metrics)
-    )
-    return "" if _is_close(here, there) else "metrics"
-
-
-def _by(
-    learner: NumpyLearner, kind: type[Learner], minibatch: Batch
-) -> tuple[Tensor, Tensor, Tensor, Metrics]:
-    """Return standardised advantages, gradient, clipped gradient and metrics by a class."""
+def _learn(
+    learner: Learner, kind: type[Learner], minibatch: Batch
+) -> tuple[dict[str, Tensor], list[str]]:
+    """Return what a class computes in a gradient step, and the names of its metrics."""
     advantages = kind.standardize(learner, minibatch["advantages"])
     metrics = kind.gradient(learner, {**minibatch, "advantages": advantages})
     gradient = learner.gradients.clone()
     learner.gradients *= 100  # so that it is clipped
     metrics["grad_norm"] = kind.clip_gradient(learner)
-    return advantages, gradient, learner.gradients.clone(), metrics
-
-
-def _is_close(here: Tensor, there: Tensor) -> bool:
-    scale = max(1e-8, float(there.abs().max()))
-    return bool(here.shape == there.shape and (here - there).abs().max() <= TOLERANCE * scale)
+    names = sorted(metrics)
+    return {
+        "standardised advantages": advantages,
+        "gradient": gradient,
+        "clipped gradient": learner.gradients.clone(),
+        "metrics": torch.tensor([float(metrics[name]) for name in names]),
+    }, names

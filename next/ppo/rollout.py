@@ -4,12 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from numpy import ndarray
 
-from ppo.config import Config
 from ppo.envs.make import Spaces
-from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.observations import NUMBERS, Layout
 from ppo.envs.shared_memory import SharedArray
 from ppo.envs.worker import Report, table_shapes
 from ppo.errors import ConfigError
@@ -27,10 +25,11 @@ class Rollout:
     own, neither squashed nor clipped; rewards: (T, N), the environment's own; terminations,
     truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
     (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices. A
-    table that a run does not need has no columns. report: what workers tell in addition."""
+    table that a run does not need has no columns. Shared as well: weights (P,), by which workers
+    act; shift and scale, of observations; counts (N,), of resets. report: what workers tell in
+    addition."""
 
     tables: Mapping[str, ndarray]
-    layout: Layout
     report: Report = field(default_factory=Report)
 
     def __getattr__(self, name: str) -> ndarray:
@@ -43,21 +42,11 @@ class Rollout:
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
 
-    def observed(self, normalize: NormalizeObservation) -> dict[str, ndarray]:
-        """Return the tables of observations, numbers normalised."""
-        return normalized({name: self.tables[name] for name in self.layout.tables}, normalize)
 
-
-def normalized(
-    tables: Mapping[str, ndarray], normalize: NormalizeObservation
-) -> dict[str, ndarray]:
-    """Return tables of observations, those of numbers normalised."""
-    numbers = tables[NUMBERS]
-    return {**tables, NUMBERS: normalize(numbers)}
-
-
-def share_tables(config: Config, spaces: Spaces, model: Any) -> dict[str, SharedArray]:
-    """Allocate the tables of a rollout. Raises ConfigError if memory does not suffice."""
+def share_memory(spaces: Spaces, model: Any, num_weights: int) -> dict[str, SharedArray]:
+    """Allocate what a run shares with its workers. Raises ConfigError if memory does not
+    suffice."""
+    config = spaces.config
     shapes = table_shapes(
         spaces,
         config.num_steps,
@@ -65,6 +54,7 @@ def share_tables(config: Config, spaces: Spaces, model: Any) -> dict[str, Shared
         state_size=model.state_size,
         num_features=model.num_shared_features,
     )
+    shapes["weights"] = ((num_weights,), np.float32)
     try:
         return {name: SharedArray(*about) for name, about in shapes.items()}
     except (OSError, MemoryError, OverflowError, ValueError) as error:

@@ -11,7 +11,7 @@ from ppo.rollout import Metrics
 
 RECENT = 100  # episodes that are averaged, or more
 RETURN, LENGTH, OWN = "episode_return_mean", "episode_length_mean", "env/"
-MAX_METRICS = 64  # of the environment's own
+MAX_METRICS = 64  # with the environment's own
 
 
 class EpisodeStatistics:
@@ -25,9 +25,9 @@ class EpisodeStatistics:
         self.num_envs = num_envs
         self.count = 0
         self.waiting = {*range(num_envs)}
-        self.recent: dict[str, list[deque[float]]] = {RETURN: self._none(), LENGTH: self._none()}
+        self.recent = {RETURN: self._empty(), LENGTH: self._empty()}
 
-    def _none(self) -> list[deque[float]]:
+    def _empty(self) -> list[deque[float]]:
         size = -(-RECENT // self.num_envs)
         return [deque(maxlen=size) for _ in range(self.num_envs)]
 
@@ -43,10 +43,9 @@ class EpisodeStatistics:
         values = {RETURN: episode.episode_return, LENGTH: float(episode.episode_length)}
         values |= {f"{OWN}{name}": x for name, x in episode.metrics.items()}
         for name, value in values.items():
-            if name not in self.recent and len(self.recent) < MAX_METRICS:
-                self.recent[name] = self._none()
-            if name in self.recent:
-                self.recent[name][episode.environment].append(value)
+            if name in self.recent or len(self.recent) < MAX_METRICS:
+                columns = self.recent.setdefault(name, self._empty())
+                columns[episode.environment].append(value)
 
     def means(self) -> Metrics:
         """Return the averages, None as long as they have no value."""
@@ -65,6 +64,6 @@ class EpisodeStatistics:
         self.count = int(state["count"])
         self.waiting = {*state["waiting"]}
         for name, columns in state["recent"].items():
-            self.recent[name] = self._none()
+            self.recent[name] = self._empty()
             for own, values in zip(self.recent[name], columns, strict=True):
                 own.extend(values)

@@ -1,26 +1,24 @@
 """Training: collect, estimate advantages, update, log, save."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from ppo.callbacks import Callback, RegularCheckpoints, RegularEvaluations
 from ppo.checkpoint import LAST, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped
-from ppo.errors import ConfigError, Interrupted
-from ppo.evaluation import Evaluation
-from ppo.flags import checked
-from ppo.folder import RunFolder, existing_run
-from ppo.imports import import_class
-from ppo.learner import Learner
+from ppo.errors import Interrupted, SaveFailed, reason
+from ppo.flags import checked, flags_of
+from ppo.folder import RunFolder, find_resumed
+from ppo.imports import import_named
 from ppo.loggers import make_loggers
-from ppo.process import available_cores, training_process
+from ppo.policy import Evaluation
+from ppo.process import StopSignals, available_cores, training_process
 from ppo.run import Run
-from ppo.settings import Settings, settle
-from ppo.signals import StopSignals
-from ppo.state import restore, saved_flags
+from ppo.settings import settle
+from ppo.state import check_fixed, restore, saved_flags
 
 
 @dataclass(frozen=True)
@@ -65,56 +63,60 @@ def train(
     given: dict[str, Any] = {}
     if config:
         given = {name: getattr(config, name) for name in flag_names()} | {"preset": "none"}
-    given |= {"env_name": env} if env is not None else {}
-    given |= {"model": model} if model is not None else {}
-    given |= {"learner": learner} if learner is not None else {}
+    named = {"env_name": env, "model": model, "learner": learner}
+    given |= {name: value for name, value in named.items() if value is not None}
     return run_training({**given, **flags}, callbacks)
 
 
 def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> RunSummary:
     """Train with flags, as values or texts. Returns and raises as train does."""
-    values = checked(given, [Config])
-    path = resumed_checkpoint(values)
+    values = checked(given, flags_of(Config))
+    names = ("resume", "run_dir", "name")
+    resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
     state: dict[str, Any] = {}
-    if path:
+    if resumed:
+        path = resumed / "checkpoints" / LAST
         state = load(path)
-        values = checked(saved_flags(path, state, values, to_train=True), [Config])
-        values["preset"] = "none"
-    own = [import_class(x, "callback", Callback)() for x in values.get("callback", ())]
+        check_fixed(path, state, values)
+        values = {**saved_flags(path, state, values), "preset": "none"}
+    own = [import_named(x, "callback", Callback)() for x in values.get("callback", ())]
     callbacks = [*callbacks, *own]
     settings = settle(values, callbacks)
-    config = settings.config
+    config = settings.spaces.config
     has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
     num_threads = available_cores() if has_large_matrices else 1
-    with StopSignals() as signals, training_process(num_threads), RunFolder(config) as folder:
-        every = [
-            RegularCheckpoints(),
-            RegularEvaluations(),
-            *callbacks,
-            *make_loggers(config, settings.notes),
-        ]
-        run = Run(settings, folder, every, signals, own_learner(config))
-        if path:
+    loggers = make_loggers(config, settings.notes)
+    with (
+        StopSignals() as signals,
+        training_process(num_threads),
+        RunFolder(config, resumed) as folder,
+    ):
+        every = [RegularCheckpoints(), RegularEvaluations(), *callbacks, *loggers]
+        run = Run(settings, folder, every, signals)
+        if resumed:
             restore(run, state, path)
         else:
             folder.write_json("config.json", config.to_json())
-        return execute(run, settings)
+        return execute(run)
 
 
-def execute(run: Run, settings: Settings) -> RunSummary:
+def execute(run: Run) -> RunSummary:
     """Run the loop, save the last state whatever happens, evaluate, and write summary.json."""
-    try:
-        run.start()
-        loop(run)
-    except Stopped:
-        pass
-    finally:
-        run.close()
-    _raise_if_interrupted(run)
-    try:
-        evaluation = run.evaluate()
-    except Stopped:
-        _raise_if_interrupted(run)
+    evaluation = Evaluation()
+    with suppress(Stopped):
+        try:
+            run.start()
+            loop(run)
+        finally:
+            run.close()
+        if not run.signals.received:
+            evaluation = run.evaluate()
+    if received := run.signals.received:
+        raise Interrupted(
+            f"{received.name}: saved after step {run.state['step']:,}; go on with "
+            f"--resume={run.folder.path}",
+            received,
+        )
     summary = RunSummary(
         folder=str(run.folder.path),
         checkpoint=str(run.checkpoints.last),
@@ -123,40 +125,9 @@ def execute(run: Run, settings: Settings) -> RunSummary:
         seconds=round(run.seconds, 3),
         reason=run.stop_reason or None,
     )
-    run.folder.write_json("summary.json", asdict(summary))
+    try:
+        run.folder.write_json("summary.json", asdict(summary))
+    except OSError as error:
+        raise SaveFailed(f"summary.json cannot be written ({reason(error)})") from error
     run.notify("on_end")
     return summary
-
-
-def _raise_if_interrupted(run: Run) -> None:
-    received = run.signals.received
-    if received:
-        raise Interrupted(
-            f"{received.name}: saved after step {run.state['step']:,}; go on with "
-            f"--resume={run.folder.path}",
-            received,
-        )
-
-
-def own_learner(config: Config) -> Any:
-    """Return the class of --learner, None for a built-in one. Raises ConfigError."""
-    if config.learner == "auto":
-        return None
-    if isinstance(config.learner, str):
-        return import_class(config.learner, "learner", Learner)
-    return config.learner
-
-
-def resumed_checkpoint(values: Mapping[str, Any]) -> Path | None:
-    """Return the checkpoint to go on from, None for a new run. Raises ConfigError if --resume names
-    no run."""
-    resume = values.get("resume")
-    if resume is None:
-        return None
-    if resume != "auto":
-        return existing_run(resume) / "checkpoints" / LAST
-    name = values.get("run_dir") or (values.get("name") and f"runs/{values['name']}")
-    if not name:
-        raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
-    path = Path(name) / "checkpoints" / LAST
-    return path if path.exists() else None

@@ -106,6 +106,7 @@ CASES = {
 }
 ROUNDED = ("lstm", "gru", "cnn lstm", "two ranks lstm", "critic warm-up lstm")  # numpy acted
 BOUNDS = {**dict.fromkeys(ROUNDED, (0.0, 1e-6)), "team lstm": (1e-3, 0.5)}  # measured: 0.06, 0.25
+BOUNDS["learner acts on images"] = (0.0, 1e-2)  # 2.0.1 acts for one half of them after the other
 MARKS = {"team lstm": "agents that come late are learned from other states than those that acted"}
 
 
@@ -114,6 +115,8 @@ def check(name: str, tree: Tree, base: Tree, folder: Path) -> str:
     theirs = kept_tables(name, base, folder / "base")
     needed = {x for x in ours.keys() | theirs.keys() if x.startswith(NEEDED)}
     compared = needed | (ours.keys() & theirs.keys())
+    if name == "dict with image":  # version 3 has a table of its own for each image
+        compared -= {"next.observations"}
     sizes = {x: difference(ours.get(x), theirs.get(x)) for x in compared}
     least, most = BOUNDS.get(name, (0.0, 0.0))
     if max(size for x, size in sizes.items() if x.startswith("model.")) < least:
@@ -137,10 +140,9 @@ def kept_tables(name: str, base: Tree, folder: Path) -> dict[str, np.ndarray]:
     """Return what the base's run leaves, which is trained unless this has been done before."""
     path = KEPT / f"{name} {fingerprint(base.folder, CASES[name])}.npz"
     if not path.exists():
-        unfinished = folder.with_name("unfinished.npz")
-        np.savez(unfinished, **tables_of(name, base, folder))
+        np.savez(folder.with_suffix(".npz"), **tables_of(name, base, folder))
         KEPT.mkdir(exist_ok=True)
-        shutil.move(unfinished, path)
+        shutil.move(folder.with_suffix(".npz"), path)
     with np.load(path) as file:
         return dict(file)
 

@@ -1,9 +1,7 @@
 """Speed: steps per second, seconds of short commands and peak memory, divided by the base's.
 
-The two runs of a pair take turns of half a second while the other one is stopped, so that a machine
-whose speed changes from one second to the next has the same speed for both.
-ACCEPTANCE_PAIRS: pairs that are measured, in alternating order (default: 9); as many again, twice
-at most, where the median of all is wrong."""
+The runs of a pair take turns of half a second, so that both meet the same noise. ACCEPTANCE_PAIRS
+(9) pairs in alternating order, as many again, twice at most, where the median of all is wrong."""
 
 import os
 import signal
