@@ -1,3 +1,1 @@
-"""Environments: made, observed, normalised, and stepped in worker processes.
-
-Import it as ppo.envs. Nothing here imports torch."""
+"""Environments: made, observed, normalised, and stepped in worker processes, without torch."""

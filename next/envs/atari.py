@@ -1,9 +1,6 @@
-"""Atari 2600 games: each class is one part of the usual preprocessing.
+"""Atari 2600 games with the usual preprocessing (Mnih et al. 2015, methods; Machado et al. 2018,
+section 5), but for resizing and stacking, which ppo.envs.images does."""
 
-Sources: Mnih et al. 2015, methods; Machado et al. 2018, section 5. ppo.envs.images.ImageStack
-resizes and stacks what these classes return."""
-
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +9,6 @@ import numpy as np
 from ale_py import Action, ALEInterface, LoggerMode
 from gymnasium import Env, Wrapper, spaces
 from gymnasium.envs.registration import EnvSpec
-from numpy import ndarray
 
 from ppo.config import Config
 from ppo.envs.episodes import RecordEpisode, Step
@@ -22,18 +18,11 @@ FRAMES_PER_SECOND = 60
 MAX_NOOPS = 30
 
 
-def without_frame_skip(env_name: str) -> str:
-    """Replace the id of a game with frame skipping by the id without."""
-    return re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env_name)
-
-
 def make_game(
     spec: EnvSpec, config: Config, wrap: Callable[[Env], Env], render_mode: str | None
 ) -> Env:
-    """Make a game with all preprocessing but resizing and stacking.
-
-    AtariGame skips frames and repeats actions in place of the emulator, with the id's probability.
-    wrap: adds the user's wrappers."""
+    """Make a game. AtariGame skips frames and repeats actions in place of the emulator, with the
+    id's probability. wrap: adds the user's wrappers."""
     ALEInterface.setLoggerMode(LoggerMode.Error)  # no banner for each environment
     frame_skip = FRAME_SKIP if config.frame_skip == "auto" else config.frame_skip
     options: dict[str, Any] = {"repeat_action_probability": 0.0, "frameskip": 1}
@@ -43,7 +32,7 @@ def make_game(
         options["max_num_frames_per_episode"] = config.max_episode_steps * frame_skip
     emulator = gymnasium.make(spec, disable_env_checker=True, **options)
     stickiness = spec.kwargs.get("repeat_action_probability", 0.25)  # as in ale_py
-    game = AtariGame(emulator, frame_skip, stickiness, in_color=config.image == "color")
+    game = AtariGame(emulator, frame_skip, stickiness, config.image == "color")
     env: Env = RecordEpisode(wrap(game))
     if config.end_on_life_loss:
         env = EndOnLifeLoss(env)
@@ -53,12 +42,11 @@ def make_game(
 
 
 class AtariGame(Env):
-    """Hold each action for frame_skip frames and sum their rewards.
-
-    Observations are grayscale (H, W), or RGB (H, W, 3) if in_color, uint8: the pixel-wise maximum
-    of the last two frames, since many games draw some objects in every other frame only. A game
-    starts with 1 to MAX_NOOPS no-op frames. Each later frame repeats the action of the frame before
-    with the probability stickiness; the emulator's own sticky actions could not be seeded."""
+    """Hold each action for frame_skip frames and sum their rewards. Observations are grayscale
+    (H, W), or RGB (H, W, 3) if in_color, uint8: the pixel-wise maximum of the last two frames, as
+    many games draw some objects in every other frame only. A game starts with 1 to MAX_NOOPS no-op
+    frames. Each later frame repeats the action of the frame before with the probability stickiness;
+    the emulator's own sticky actions could not be seeded."""
 
     def __init__(self, env: Env, frame_skip: int, stickiness: float, in_color: bool) -> None:
         self.env = env
@@ -72,15 +60,11 @@ class AtariGame(Env):
         self.stickiness = stickiness
         self.actions = [Action.__members__[name] for name in emulator.get_action_meanings()]
         self.read_screen = self.ale.getScreenRGB if in_color else self.ale.getScreenGrayscale
-        shape = self.ale.getScreenDims()
-        if in_color:
-            shape = (*shape, 3)
-        self.screen = np.zeros(shape, np.uint8)
+        self.screen = self.read_screen()
         self.screen_before = self.screen.copy()
-        self.observation_space = spaces.Box(0, 255, shape, np.uint8)
+        self.observation_space = spaces.Box(0, 255, self.screen.shape, np.uint8)
 
-    def reset(self, *, seed: int | None = None, **options: Any) -> tuple[ndarray, dict[str, Any]]:
-        """Start a game; the seed determines the number of no-op frames and which actions stick."""
+    def reset(self, *, seed: int | None = None, **options: Any) -> Any:
         super().reset(seed=seed)
         self.held = 0  # the index of the last frame's action: no-op
         self.ale.reset_game()
@@ -106,8 +90,7 @@ class AtariGame(Env):
         if 1 < frame == self.frame_skip:
             np.maximum(self.screen, self.screen_before, out=self.screen)
         terminated = ale.game_over(with_truncation=False)
-        info = {"lives": ale.lives()}
-        return self.screen.copy(), reward, terminated, ale.game_truncated(), info
+        return self.screen.copy(), reward, terminated, ale.game_truncated(), {"lives": ale.lives()}
 
     def render(self) -> Any:
         return self.env.render()
@@ -121,7 +104,7 @@ class EndOnLifeLoss(Wrapper):
 
     life_lost = False  # and the game goes on
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> Any:
         if not self.life_lost:
             self.last = self.env.reset(**options)
         self.lives = self.last[1]["lives"]
@@ -138,15 +121,14 @@ class EndOnLifeLoss(Wrapper):
 
 
 class FireOnReset(Wrapper):
-    """Press the fire button for one step after a reset: some games wait for it (Baselines).
-
-    If that ends the game, the next step reports it. fire: the action that presses the button."""
+    """Take the action fire for one step after a reset: some games wait for it (Baselines). If that
+    ends the game, the next step reports it."""
 
     def __init__(self, env: Env, fire: int) -> None:
         super().__init__(env)
         self.fire = fire
 
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> Any:
         self.env.reset(**options)
         observation, *_, info = self.env.step(self.fire)
         return observation, info

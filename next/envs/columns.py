@@ -1,15 +1,13 @@
-"""Columns of the rollout: environments, stepped one by one.
+"""Columns of the rollout: environments, stepped one by one. An extra may step another kind of
+environments, by a class with the same methods."""
 
-An extra may step another kind of environments, by a class with the same methods."""
-
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.episodes import WHOLE_EPISODE, set_attributes
+from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes
 from ppo.envs.make import Spaces
 from ppo.envs.observations import NUMBERS, Reader, shaped
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
@@ -34,21 +32,18 @@ class SingleColumns:
                     f"{spaces.observations}: all must have the same spaces"
                 )
             self.envs.append(env)
-        self.readers = [Reader(spaces.layout) for _ in self.envs]
+        self.readers: dict[int, Reader] = {}
         self.is_plain = spaces.layout.is_plain
         self.to_actions = action_converter(spaces.actions, spaces.config.squash_actions)
         self.to_mask = mask_converter(spaces.actions)
-        self.attributes: Mapping[str, Any] = {}  # of new episodes
-        self.applied: list[Mapping[str, Any]] = [{}] * len(self.envs)
+        self.applied: list[Values] = [{}] * len(self.envs)
 
     def reset(self, row: int) -> None:
-        """Start an episode in each column, with its first observation in a row of the tables."""
         for column in range(len(self.envs)):
             self.start_episode(row, column)
 
     def step(self, t: int, actions: ndarray) -> None:
-        """Step by actions (n, D): write the rewards of row t, and row t + 1, which is the first of
-        the next episode where one has ended."""
+        """Step by actions (n, D): write the rewards of row t, and the observations of row t + 1."""
         rewards = self.tables["rewards"][t]
         for column, action in enumerate(self.to_actions(actions)):
             self.worker.beat()
@@ -57,51 +52,51 @@ class SingleColumns:
             if terminated or truncated:
                 last = None if terminated else self.readers[column](observation)
                 self.worker.end_episode(t, column, last, info)
-                self.start_episode(t + 1, column, is_whole=WHOLE_EPISODE in info)
+                self.start_episode(t + 1, column, WHOLE_EPISODE in info)
             else:
                 self._write(t + 1, column, observation, info)
 
     def start_episode(self, row: int, column: int, is_whole: bool = True) -> None:
-        """Start the next episode of a column. is_whole: whether a whole one has ended before."""
+        """Start the next episode of a column, with its first observation in a row of the tables.
+        is_whole: whether a whole one has ended before."""
         seed = self.worker.next_seed(column, is_whole)
-        observation, info = self._reset(column, seed, self.attributes)
+        observation, info = self._reset(column, seed, self.worker.attributes)
         self._write(row, column, observation, info)
 
-    def replay(
-        self, column: int, row: int, seed: int, attributes: Mapping[str, Any], actions: ndarray
-    ) -> bool:
+    def replay(self, column: int, seed: int, attributes: Values, actions: ndarray) -> bool:
         """Repeat an open episode by its seed, attributes and actions (L, D); return whether it
-        leads to the observation that a row of the tables holds."""
-        read, env = self.readers[column], self.envs[column]
+        leads to the observation in the last row of the tables."""
+        env = self.envs[column]
         observation, _ = self._reset(column, seed, attributes)
-        found = read(observation)
+        found = self.readers[column](observation)
         for action in self.to_actions(actions):
             self.worker.beat()
             observation, _, terminated, truncated, info = env.step(action)
             if WHOLE_EPISODE in info:
                 return False
             if terminated or truncated:  # for the learner only
-                read.clear()
+                self.readers[column] = Reader(self.spaces.layout)
                 observation, _ = env.reset()
-            found = read(observation)
-        wanted = {name: self.tables[name][row, column] for name in found}
-        return all(np.array_equal(wanted[x], found[x], equal_nan=True) for x in found)
+            found = self.readers[column](observation)
+        return all(
+            np.array_equal(self.tables[name][-1, column], values, equal_nan=True)
+            for name, values in found.items()
+        )
 
     def close(self) -> None:
-        """Close all environments, whatever they raise."""
         for env in self.envs:
             with suppress(BaseException):
                 env.close()
 
-    def _reset(self, column: int, seed: int, attributes: Mapping[str, Any]) -> Any:
+    def _reset(self, column: int, seed: int, attributes: Values) -> Any:
         self.worker.beat()
         if attributes != self.applied[column]:
             set_attributes(self.envs[column], attributes)
             self.applied[column] = attributes
-        self.readers[column].clear()
+        self.readers[column] = Reader(self.spaces.layout)
         return self.envs[column].reset(seed=seed)
 
-    def _write(self, row: int, column: int, observation: Any, info: Mapping[str, Any]) -> None:
+    def _write(self, row: int, column: int, observation: Any, info: Values) -> None:
         tables = self.tables
         if self.is_plain:
             tables[NUMBERS][row, column] = shaped(observation, self.spaces.observations)

@@ -15,8 +15,8 @@ NO_METRICS = (
     f"action_mask episode final_info final_observation TimeLimit.truncated {WHOLE_EPISODE} "
     "lives elapsed_step frame_number episode_frame_number"
 ).split()
-
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
+Values = Mapping[str, Any]  # of an info, or attributes of an environment, by name
 
 
 class Episode(NamedTuple):
@@ -42,11 +42,10 @@ def five(results: Any) -> Step:
 
 
 class RecordEpisode(Wrapper):
-    """Report the undiscounted return and the length of each whole episode in its last info.
+    """Report the undiscounted return and length of each whole episode in its last info. Wrappers
+    that end episodes for the learner only, such as EndOnLifeLoss, go around this one."""
 
-    Wrappers that end episodes for the learner only, such as EndOnLifeLoss, go around this one."""
-
-    def reset(self, **options: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **options: Any) -> Any:
         self.total = 0.0
         self.length = 0
         return self.env.reset(**options)
@@ -70,31 +69,30 @@ class RepeatAction(Wrapper):
     def step(self, action: Any) -> Step:
         total = 0.0
         for _ in range(self.times):
-            results = five(self.env.step(deepcopy(action)))  # the environment may change it
-            observation, reward, terminated, truncated, info = results
+            own = deepcopy(action)  # the environment may change it
+            observation, reward, terminated, truncated, info = five(self.env.step(own))
             total += reward
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
 
 
-def episode_metrics(info: Mapping[str, Any]) -> dict[str, float]:
-    """Return the finite numbers in the info of an episode's last step, by name.
-
-    info["episode_metrics"] may hold more of them; is_success is also reported as success_rate."""
+def episode_metrics(info: Values) -> dict[str, float]:
+    """Return the finite numbers in the info of an episode's last step and in its "episode_metrics",
+    by name; is_success also as success_rate."""
     metrics = {}
     for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
         if getattr(value, "size", None) == 1:
             value = value.item()
         is_name = isinstance(key, str) and key not in NO_METRICS and not key.startswith("_")
-        if is_name and isinstance(value, (bool, int, float)) and math.isfinite(value):
+        if is_name and isinstance(value, (int, float)) and math.isfinite(value):
             metrics[key] = float(value)
     if "is_success" in metrics:
         metrics["success_rate"] = metrics["is_success"]
     return metrics
 
 
-def set_attributes(env: Any, attributes: Mapping[str, Any]) -> None:
+def set_attributes(env: Any, attributes: Values) -> None:
     """Pass attributes to the set_training method of an environment or of a wrapper; without one,
     set them by name on the environment. Raises ValueError if it has no attribute of that name."""
     if not attributes:

@@ -7,18 +7,20 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy import ndarray
 
+from ppo.config import Config
+
 STACKED = (4, 12)  # channels of a stack of four images that an environment makes itself
 cv2.setNumThreads(1)  # a worker has one core
 
 
 class ImageStack:
-    """Resize images and stack the last num_images of them: (size, size, num_images * channels).
+    """Resize images and stack the last of them: (size, size, num_images * channels). Images are
+    (H, W), (H, W, C) or (C, H, W) uint8. Three channels are taken for RGB and converted to
+    grayscale, unless --image=color; others are kept. (4, H, W) and (12, H, W) are taken for a
+    stack. The first image fills the whole stack. The returned array is reused."""
 
-    Images are (H, W), (H, W, C) or (C, H, W) uint8. Three channels are taken for RGB and converted
-    to grayscale, unless in_color; others are kept. (4, H, W) and (12, H, W) are taken for a stack.
-    After clear, the first image fills the whole stack. The returned array is reused."""
-
-    def __init__(self, space: Box, *, size: int, num_images: int, in_color: bool) -> None:
+    def __init__(self, space: Box, config: Config) -> None:
+        num_images = 4 if config.frame_stack == "auto" else config.frame_stack
         shape = space.shape
         self.channels_first = len(shape) == 3 and shape[0] < min(shape[1:])
         num_channels = 1
@@ -26,20 +28,15 @@ class ImageStack:
             num_channels = shape[0] if self.channels_first else shape[2]
         if self.channels_first and num_channels in STACKED:
             num_images = 1
-        self.is_made_gray = num_channels == 3 and not in_color
+        self.is_made_gray = num_channels == 3 and config.image == "gray"
         depth = num_images if self.is_made_gray else num_images * num_channels
-        self.size = (size, size)
+        self.size = (config.screen_size, config.screen_size)
         self.num_images = num_images
-        self.stack = np.zeros((size, size, depth), np.uint8)
+        self.stack = np.zeros((*self.size, depth), np.uint8)
         self.space = Box(0, 255, self.stack.shape, np.uint8)
-        self.clear()
-
-    def clear(self) -> None:
-        """Empty the stack at the beginning of an episode."""
         self.planes: list[ndarray] = []
 
     def __call__(self, image: Any) -> ndarray:
-        """Push an image, and return the stack."""
         if self.channels_first:
             image = np.moveaxis(image, 0, -1)
         image = np.ascontiguousarray(image)

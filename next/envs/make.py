@@ -2,7 +2,7 @@
 
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,23 +11,27 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Env, Space
-from gymnasium.envs import registration
-from gymnasium.envs.registration import EnvSpec
-from numpy import ndarray
+from gymnasium import Env
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+    registry,
+)
 
 from ppo.config import Config
-from ppo.envs.episodes import RecordEpisode, RepeatAction
+from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
 from ppo.envs.observations import Layout, Reader
-from ppo.envs.spaces import ACTION_MASK, holds_numbers, leaves, mask_converter
+from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
 from ppo.imports import import_module, import_named, is_path
 
 
 def find_spec(env: Any) -> EnvSpec:
-    """Return the EnvSpec of an id, of module:Name or file.py:Name, or of a class or function.
-
-    An id whose version is gone stands for the newest one. Raises ConfigError if there is none."""
+    """Return the EnvSpec of an id, of module:Name or file.py:Name, or of a class or function. An id
+    whose version is gone stands for the newest one. Raises ConfigError if there is none."""
     if callable(env):
         name = getattr(env, "__name__", type(env).__name__)
         return EnvSpec(re.sub(r"\W", "", name), env)
@@ -37,20 +41,18 @@ def find_spec(env: Any) -> EnvSpec:
             return find_spec(import_named(env, "env_name"))
         import_module(module, "env_name")  # which registers the id
         env = env_id
-    if env not in gymnasium.registry:
+    if env not in registry:
         import ale_py  # noqa: F401, registers its ids
 
-        from ppo.envs.atari import without_frame_skip
-
-        env = without_frame_skip(env)
-    if env in gymnasium.registry:
-        return gymnasium.registry[env]
+        env = re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env)  # AtariGame skips frames
+    if env in registry:
+        return registry[env]
     with suppress(gymnasium.error.Error):
-        namespace, base, given = registration.parse_env_id(env)
-        version = registration.find_highest_version(namespace, base)
+        namespace, base, given = parse_env_id(env)
+        version = find_highest_version(namespace, base)
         if version is not None and (given or 0) <= version:
-            return gymnasium.registry[registration.get_env_id(namespace, base, version)]
-    raise ConfigError(f"--env_name={env} is unknown{suggest(env, gymnasium.registry)}")
+            return registry[get_env_id(namespace, base, version)]
+    raise ConfigError(f"--env_name={env} is unknown{suggest(env, registry)}")
 
 
 def _takes_index(creator: Any) -> bool:
@@ -59,30 +61,10 @@ def _takes_index(creator: Any) -> bool:
     return False
 
 
-def _find_creator(spec: EnvSpec) -> Any:
-    """Return the class or function that makes an environment. Raises ConfigError if it cannot be
-    imported or is no Env, or does not take env_kwargs."""
-    creator: Any = spec.entry_point
-    try:
-        if isinstance(creator, str):
-            creator = registration.load_env_creator(creator)
-        index = {"index": 0} if _takes_index(creator) else {}
-        signature(creator).bind(**index, **spec.kwargs)
-    except ImportError as error:
-        raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
-    except TypeError as error:
-        raise ConfigError(f"--env_kwargs of --env_name={spec.id}: {error}") from error
-    except ValueError:  # of builtins
-        return creator
-    if isinstance(creator, type) and not issubclass(creator, Env):
-        raise ConfigError(f"--env_name={spec.id} is not a subclass of gymnasium.Env")
-    return creator
-
-
 @dataclass
 class EnvMaker:
     """Make the environments of a run, in any process. A function with the parameter index is given
-    the environment's number. found: the EnvSpec, if it is known already."""
+    the environment's number. found: the EnvSpec, once it is known."""
 
     config: Config
     found: EnvSpec | None = None
@@ -90,11 +72,27 @@ class EnvMaker:
     @property
     def spec(self) -> EnvSpec:
         """What gymnasium knows of the environment. It is found once and goes to workers as it is,
-        since a script may have registered the id. Raises ConfigError if there is none."""
-        if not self.found:
-            spec = find_spec(self.config.env_name)
-            spec = replace(spec, kwargs={**spec.kwargs, **self.config.env_kwargs})
-            self.found = replace(spec, entry_point=_find_creator(spec))
+        since a script may have registered the id. Raises ConfigError if it cannot be used."""
+        if self.found:
+            return self.found
+        spec = find_spec(self.config.env_name)
+        kwargs = {**spec.kwargs, **self.config.env_kwargs}
+        creator: Any = spec.entry_point
+        try:
+            if isinstance(creator, str):
+                creator = load_env_creator(creator)
+            index = {"index": 0} if _takes_index(creator) else {}
+            signature(creator).bind(**index, **kwargs)
+            is_other = isinstance(creator, type) and not issubclass(creator, Env)
+        except ImportError as error:
+            raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
+        except TypeError as error:
+            raise ConfigError(f"--env_kwargs of --env_name={spec.id}: {error}") from error
+        except ValueError:  # of builtins
+            is_other = False
+        if is_other:
+            raise ConfigError(f"--env_name={spec.id} is not a subclass of gymnasium.Env")
+        self.found = replace(spec, kwargs=kwargs, entry_point=creator)
         return self.found
 
     def __call__(
@@ -112,10 +110,10 @@ class EnvMaker:
             kwargs["render_mode"] = render_mode
         if _takes_index(spec.entry_point):
             kwargs.setdefault("index", index)
-        steps = config.max_episode_steps or (None if spec.max_episode_steps else limit)
+        steps = config.max_episode_steps or spec.max_episode_steps or limit
+        spec = replace(spec, kwargs=kwargs)
         # gymnasium's own checker would cost time in every step.
-        env = gymnasium.make(replace(spec, kwargs=kwargs), steps, disable_env_checker=True)
-        env = self._wrap(env)
+        env = self._wrap(gymnasium.make(spec, steps, disable_env_checker=True))
         if config.frame_skip != "auto" and config.frame_skip > 1:
             env = RepeatAction(env, config.frame_skip)
         return RecordEpisode(env)
@@ -128,7 +126,6 @@ class EnvMaker:
         return is_of_ale and kwargs.get("obs_type") != "ram" and not kwargs.get("continuous")
 
     def _wrap(self, env: Env) -> Env:
-        """Add the user's wrappers, the innermost first. Raises ConfigError for one that is none."""
         for wrapper in self.config.wrapper:
             make = import_named(wrapper, "wrapper") if isinstance(wrapper, str) else wrapper
             try:
@@ -157,29 +154,24 @@ def calling(what: str, bad: type[PPOError] = EnvironmentFailed) -> Iterator[None
 
 @dataclass(frozen=True)
 class Spaces:
-    """What a run knows of its environments, and what makes them.
-
-    has_masks: whether infos have action masks; columns: the class, such as
-    ppo.envs.columns.SingleColumns, that steps environments of this kind."""
+    """What a run knows of its environments, and what makes them. has_masks: whether infos have
+    action masks; columns: the class that steps them, such as ppo.envs.columns.SingleColumns."""
 
     make_env: EnvMaker
-    observations: Space[Any]
-    actions: Space[Any]
+    observations: Any
+    actions: Any
     has_masks: bool
     columns: Any
 
     @property
     def config(self) -> Config:
-        """The settings of the run."""
         return self.make_env.config
 
     @cached_property
     def layout(self) -> Layout:
-        """How observations are kept in tables."""
         return Layout(self.observations, self.config)
 
     def with_config(self, config: Config) -> "Spaces":
-        """Return the same with other settings."""
         return replace(self, make_env=replace(self.make_env, config=config))
 
 
@@ -193,30 +185,31 @@ def look(config: Config) -> Spaces:
     with calling(name):
         env: Any = make_env()
     try:
-        observes: Any = getattr(env, "observation_space", None)
+        observes = getattr(env, "observation_space", None)
         acts: Any = getattr(env, "action_space", None)
-        if not (holds_numbers(acts) and any(holds_numbers(x) for _, x in leaves(observes))):
+        layout = Layout(observes, config)
+        if not (holds_numbers(acts) and layout.tables):
             raise ConfigError(
                 f"environment {name} observes {observes} and acts in {acts}: both must be spaces "
                 "of gymnasium that hold a fixed number of numbers; actions in a Dict or Tuple need "
                 "a wrapper that makes one space of them"
             )
-        read = Reader(Layout(observes, config))
-        with calling(name, bad=ConfigError):
+        read = Reader(layout)
+        with calling(name, ConfigError):
             observation, info = env.reset(seed=0)
             check_finite(read(observation), "it")
             has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
             if not has_masks:
                 acts.seed(0)
                 observation, reward, *_ = env.step(acts.sample())
-                check_finite({**read(observation), "rewards": np.asarray(reward)}, "it")
+                check_finite({**read(observation), "rewards": reward}, "it")
     finally:
         with suppress(BaseException):
             env.close()
     return Spaces(make_env, observes, acts, has_masks, SingleColumns)
 
 
-def check_finite(rows: Mapping[str, ndarray], whose: str) -> None:
+def check_finite(rows: Values, whose: str) -> None:
     """Raise BadValue for numbers that are not finite."""
     for name, values in rows.items():
         if not np.isfinite(values).all():

@@ -1,6 +1,5 @@
-"""Normalise observations and rewards by running statistics, one set for the whole run.
-
-Statistics stay frozen while a rollout is collected, and are updated once from all of it."""
+"""Normalise observations and rewards by running statistics of the whole run, which stay frozen
+while a rollout is collected, and are updated once from all of it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +12,8 @@ CLIP = 10.0
 
 
 class RunningMeanStd:
-    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
-
-    Without samples, mean and variance are 0 and 1, and have no weight."""
+    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1);
+    without samples 0 and 1, with no weight."""
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
         self.mean = np.zeros(shape)
@@ -34,7 +32,7 @@ class RunningMeanStd:
         self.count = total
 
     def state_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "variance": self.variance, "count": self.count}
+        return {**vars(self)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.mean = np.array(state["mean"])
@@ -43,11 +41,9 @@ class RunningMeanStd:
 
 
 class NormalizeObservation:
-    """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32.
-
-    shift, scale (*row): memory shared with workers; only the trainer has the statistics too. The
-    mean is subtracted in float64 from numbers that float32 would round. enabled: if False, numbers
-    are returned as they are."""
+    """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32; if not
+    enabled, leave them as they are. shift, scale (*row): memory shared with workers, float64 where
+    float32 would round the numbers; only the trainer has the statistics too."""
 
     def __init__(self, shift: ndarray, scale: ndarray, enabled: bool) -> None:
         self.shift = shift
@@ -56,7 +52,6 @@ class NormalizeObservation:
         self.statistics = RunningMeanStd(shift.shape)
 
     def __call__(self, numbers: ndarray) -> ndarray:
-        """Return numbers (..., *row), normalised."""
         if not self.enabled:
             return numbers
         normalized = np.subtract(numbers, self.shift).astype(np.float32, copy=False)
@@ -78,10 +73,8 @@ class NormalizeObservation:
 
 
 class NormalizeReward:
-    """Divide rewards by the running deviation of the discounted return; clip them to +/- 10.
-
-    Rewards are not centred. The deviation is of R = gamma R + r over all steps (Baselines,
-    VecNormalize). R restarts at 0 after every termination and truncation."""
+    """Divide rewards, which are not centred, by the running deviation of R = gamma R + r over all
+    steps (Baselines, VecNormalize); clip them to +/- 10. R restarts at 0 when an episode ends."""
 
     def __init__(self, num_envs: int, gamma: float) -> None:
         self.statistics = RunningMeanStd()

@@ -8,9 +8,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
+from ppo.envs.episodes import Values
 from ppo.envs.make import Spaces
 from ppo.envs.sampler import MakeActor, Sampler
 from ppo.envs.shared_memory import SharedArray
@@ -33,7 +33,6 @@ SECONDS_OF_LOSSES = 600
 READY = "ready"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
 Shared = Mapping[str, SharedArray]
 
 
@@ -42,13 +41,13 @@ class Stopped(Exception):
 
 
 class WorkerLost(Exception):
-    """A worker has died, raised or hung; its arguments are the cause and a traceback, or ""."""
+    """A worker has died, raised or hung; its arguments are the cause and any traceback."""
 
 
 def loss_by(error: BaseException, name: str) -> WorkerLost:
     """Return what a worker replies when it raises, without a traceback if the cause says it all."""
     if isinstance(error, (BadValue, PPOError)):
-        return WorkerLost(f"{name}: {reason(error)}", "")
+        return WorkerLost(f"{name}: {reason(error)}")
     return WorkerLost(f"{name}: it raised {reason(error)}", traceback.format_exc())
 
 
@@ -56,13 +55,10 @@ class LocalWorker:
     """All environments in this process, for --num_workers=0; used as a WorkerProcess is."""
 
     connection = None
+    columns = slice(None)
 
-    def __init__(self, spaces: Spaces, shared: Shared, should_stop: Callable[[], bool]) -> None:
-        arrays = {name: x.array for name, x in shared.items()}
-        every = range(spaces.config.num_envs)
-        beats = np.zeros(1, np.int64)
-        self.make_worker = partial(Worker, spaces, arrays, every, beats, should_stop=should_stop)
-        self.columns = slice(None)
+    def __init__(self, make_worker: Any) -> None:
+        self.make_worker = make_worker
 
     def start(self, make_actor: MakeActor | None) -> None:
         self.make_actor = make_actor
@@ -80,12 +76,9 @@ class LocalWorker:
             raise self.reply
         return (self.reply,)
 
-    def ask_to_end(self) -> None:
+    def end(self, seconds: float = 0.0) -> None:
         if self.worker:
             self.worker.close()
-
-    def end(self, seconds: float = 0.0) -> None:
-        self.ask_to_end()
 
 
 class WorkerProcess:
@@ -101,10 +94,8 @@ class WorkerProcess:
         self.step_timeout = spaces.config.step_timeout
 
     def start(self, make_actor: MakeActor | None) -> None:
-        """Start the process, without waiting until it is ready.
-
-        Its libraries use one thread, it does not run the user's script again, and a daemonic
-        process such as one of multiprocessing.Pool may start it."""
+        """Start the process. Its libraries use one thread, it does not run the user's script again,
+        and a daemonic process such as one of multiprocessing.Pool may start it."""
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         arguments = (theirs, cloudpickle.dumps((self.spaces, make_actor)), *self.arguments)
@@ -133,9 +124,9 @@ class WorkerProcess:
             self.connection.send_bytes(cloudpickle.dumps(command))
 
     def receive(self, waited: float) -> tuple[Any] | None:
-        """Return a reply, in a tuple; None if there is none yet. waited: seconds since the last
-        call, where a pause of the whole job does not count. Raises WorkerLost, also for a call of
-        an environment that takes longer than --step_timeout."""
+        """Return a reply, in a tuple, if there is one. waited: seconds since the last call; a pause
+        of the whole job does not count. Raises WorkerLost, also for a call of an environment that
+        takes longer than --step_timeout."""
         try:
             while self.connection.poll():
                 reply = self.connection.recv()
@@ -146,19 +137,21 @@ class WorkerProcess:
                 self.limit = self.step_timeout
         except (EOFError, OSError) as error:
             self.process.join(SECONDS_TO_CLOSE)
-            raise WorkerLost(f"{self.name} {_ending(self.process.exitcode)}", "") from error
+            code = self.process.exitcode
+            end = f"ended with exit code {code}"
+            if code is None:
+                end = "has closed its pipe"
+            elif code < 0:
+                end = f"was killed by {signal.Signals(-code).name}"
+            raise WorkerLost(f"{self.name} {end}") from error
         beat = int(self.heartbeat[0])
         if beat != self.last_beat:
             self.silence = 0.0
         self.silence += min(waited, 2 * SECONDS_TO_LOOK)
         self.last_beat = beat
         if self.silence > self.limit:
-            limit = f"{self.step_timeout:g} s (--step_timeout)"
-            raise WorkerLost(f"{self.name} hung for over {limit}", "")
+            raise WorkerLost(f"{self.name} hung for over {self.step_timeout:g} s (--step_timeout)")
         return None
-
-    def ask_to_end(self) -> None:
-        self.send()
 
     def end(self, seconds: float = 0.0) -> None:
         """Wait some seconds for the end, then kill the process and all that it has started."""
@@ -175,29 +168,23 @@ AnyWorker = WorkerProcess | LocalWorker
 
 class WorkerPool:
     """Step the environments of a run, spread evenly over worker processes, or in this process.
-
     A worker that dies, raises or hangs is replaced, and its part of the rollout collected again.
-    should_stop: looked at while waiting; on_loss: called with a cause and details when a worker is
-    replaced."""
+    should_stop: looked at while waiting; on_loss: told of a replacement, with details."""
 
     def __init__(
-        self,
-        spaces: Spaces,
-        shared: Shared,
-        make_actor: MakeActor,
-        should_stop: Callable[[], bool],
-        on_loss: Callable[[str, str], None],
+        self, spaces: Spaces, shared: Shared, make_actor: MakeActor, should_stop: Any, on_loss: Any
     ) -> None:
         config = spaces.config
-        num_envs, num_workers = config.num_envs, int(config.num_workers)
+        num_envs = config.num_envs
+        num_workers = int(config.num_workers)
+        arrays = {name: x.array for name, x in shared.items()}
         self.num_steps = config.num_steps
         self.should_stop = should_stop
         self.on_loss = on_loss
         self.losses: list[float] = []
         self.make_actor: MakeActor | None = make_actor
-        self.sampler: Any = None  # with --inference=learner
+        self.sampler: Any = None
         if config.inference == "learner":
-            arrays = {name: x.array for name, x in shared.items()}
             self.sampler = Sampler(spaces, arrays, range(num_envs), make_actor)
             self.make_actor = None
         cores = core_numbers()
@@ -205,15 +192,17 @@ class WorkerPool:
             cores = []  # workers are not pinned
         self.workers: list[AnyWorker] = []
         for number in range(num_workers):
-            first, last = (x * num_envs // num_workers for x in (number, number + 1))
+            first = number * num_envs // num_workers
+            last = (number + 1) * num_envs // num_workers
             own = cores[number : number + 1]
             self.workers.append(WorkerProcess(spaces, shared, range(first, last), own))
         if not num_workers:
-            self.workers.append(LocalWorker(spaces, shared, should_stop))
+            about = (spaces, arrays, range(num_envs), np.zeros(1, np.int64))
+            self.workers.append(LocalWorker(lambda actor: Worker(*about, actor, should_stop)))
         for worker in self.workers:
             worker.start(self.make_actor)
 
-    def collect(self, iteration: int, attributes: Mapping[str, Any]) -> Report:
+    def collect(self, iteration: int, attributes: Values) -> Report:
         """Have all environments fill the shared rollout. Raises Stopped."""
         if not self.sampler:
             return merged(self.call("collect", iteration, attributes))
@@ -221,21 +210,15 @@ class WorkerPool:
         self.call("begin", attributes)
         self.sampler.begin(iteration)
         for t in range(self.num_steps):
-            reports = self._step(self.workers, t, slice(None))
+            self.sampler(t)
+            reports = self.call("step", t)
         return merged(reports)
 
-    def call(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of all workers, and return their replies. Raises Stopped."""
-        return self._ask(self.workers, (method, *arguments))
-
-    def _ask(
-        self,
-        workers: Sequence[AnyWorker],
-        command: tuple[Any, ...],
-        catch_up: Callable[[AnyWorker], None] | None = None,
-    ) -> list[Any]:
-        """Send a command to workers and wait for their replies; replace workers that are lost, let
-        them catch up, and send it again. Raises Stopped."""
+    def call(self, *command: Any, only: AnyWorker | None = None) -> list[Any]:
+        """Call a method of all workers, or of one, by its name and arguments, and return their
+        replies; a worker that is lost is replaced. Raises Stopped, and TrainingError after too many
+        losses."""
+        workers = [only] if only else self.workers
         for worker in workers:
             worker.send(*command)
         replies: dict[AnyWorker, Any] = {}
@@ -251,28 +234,10 @@ class WorkerPool:
                     if reply := worker.receive(now - before):
                         replies[worker] = reply[0]
                 except WorkerLost as loss:
-                    self._replace(worker, *loss.args)
-                    if catch_up:
-                        catch_up(worker)
-                    worker.send(*command)
+                    self._replace(worker, command, *loss.args)
         return [replies[worker] for worker in workers]
 
-    def _step(self, workers: Sequence[AnyWorker], t: int, columns: slice) -> list[Any]:
-        """Write the actions of row t for the columns of workers, and have them step. One that
-        replaces a lost worker collects its part of the rows before t again."""
-
-        def catch_up(worker: AnyWorker) -> None:
-            self._ask([worker], ("begin", self.attributes))
-            for row in range(t):
-                self._step([worker], row, worker.columns)
-            self.sampler(t, worker.columns)
-
-        self.sampler(t, columns)
-        return self._ask(workers, ("step", t), catch_up)
-
-    def _replace(self, worker: AnyWorker, cause: str, details: str) -> None:
-        """Start a lost worker again. Raises TrainingError after too many losses, Stopped if a
-        signal has ended the worker as well."""
+    def _replace(self, worker: AnyWorker, command: Any, cause: str, details: str = "") -> None:
         time.sleep(SECONDS_TO_LOOK)  # a scheduler's signal may reach a worker first
         if self.should_stop():
             raise Stopped
@@ -281,12 +246,18 @@ class WorkerPool:
         if len(self.losses) > MAX_LOSSES:
             sentence = f"more than {MAX_LOSSES} workers were lost in ten minutes; the last one: "
             raise TrainingError(sentence + cause, details)
-        self.on_loss(cause, details)
+        self.on_loss(f"warning: a worker is replaced; {cause}", details)
         worker.end()
         worker.start(self.make_actor)
+        if command[0] == "step":  # its part of the rows before is collected again
+            self.call("begin", self.attributes, only=worker)
+            for row in range(command[1]):
+                self.sampler(row, worker.columns)
+                self.call("step", row, only=worker)
+            self.sampler(command[1], worker.columns)
+        worker.send(*command)
 
     def act_by(self, make_actor: MakeActor) -> None:
-        """Act by another actor from the next rollout on."""
         if self.sampler:
             self.sampler.act_by(make_actor)
         else:
@@ -296,7 +267,8 @@ class WorkerPool:
     def close(self) -> None:
         """End all workers: they are asked to, and killed after a second."""
         for worker in self.workers:
-            worker.ask_to_end()
+            if isinstance(worker, WorkerProcess):
+                worker.send()
         deadline = time.monotonic() + SECONDS_TO_CLOSE
         for worker in self.workers:
             worker.end(max(0.0, deadline - time.monotonic()))
@@ -305,9 +277,8 @@ class WorkerPool:
 def run_worker(
     connection: Connection, made_of: bytes, shared: Shared, env_ids: range, cores: list[int]
 ) -> None:
-    """Run a worker process: call the methods that the trainer asks for, until it sends ().
-
-    The process ends with the trainer, and does not preempt it where the system can be told so."""
+    """Run a worker process: call the methods that the trainer asks for, until it sends (). It ends
+    with the trainer, and does not preempt it where the system can be told so."""
     os.setsid()  # so that it is killed together with all that it starts
     process = multiprocessing.current_process()
     process.daemon = False  # else environments could not start processes
@@ -334,11 +305,3 @@ def run_worker(
         with suppress(OSError):
             connection.send(loss_by(error, process.name))
     gc.unfreeze()  # so that environments are destroyed: emulators complain otherwise
-
-
-def _ending(exit_code: int | None) -> str:
-    if exit_code is None:
-        return "has closed its pipe"
-    if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    return f"ended with exit code {exit_code}"

@@ -28,28 +28,24 @@ def observer(layout: Layout, normalize: NormalizeObservation) -> Callable[[Array
 
 
 class Sampler:
-    """Write the actions of a rollout, row by row, for some environments of a run.
-
-    arrays: the run's shared memory; make_actor: from weights (P,) to an actor, such as
-    ppo.models.actor.Actor, which acts with the weights as they are when a rollout begins."""
+    """Write the actions of a rollout, row by row, for some environments of a run. arrays: their
+    columns of the run's tables, and what else is shared; make_actor: from weights (P,) to a
+    ppo.models.actor.Actor or the like, whose weights are those with which a rollout begins."""
 
     def __init__(
         self, spaces: Spaces, arrays: Arrays, env_ids: range, make_actor: MakeActor
     ) -> None:
-        self.weights = arrays["weights"]
+        self.arrays = arrays
         self.act_by(make_actor)
         self.seed = spaces.config.seed
         self.env_ids = env_ids
-        self.observed = [*spaces.layout.tables]
-        names = (*self.observed, "actions", "states", "features", "action_masks")
-        self.tables = {name: arrays[name][:, env_ids.start : env_ids.stop] for name in names}
+        self.observed = spaces.layout.tables
         enabled = bool(spaces.config.normalize_observations)
         normalize = NormalizeObservation(arrays["shift"], arrays["scale"], enabled)
         self.observe = observer(spaces.layout, normalize)
 
     def act_by(self, make_actor: MakeActor) -> None:
-        """Act by another actor from the next rollout on."""
-        self.actor = make_actor(self.weights)
+        self.actor = make_actor(self.arrays["weights"])
 
     def begin(self, iteration: int) -> None:
         """Load the current weights, and draw the noise of a whole rollout, (T, n, *noise)."""
@@ -58,12 +54,12 @@ class Sampler:
         for env_id in self.env_ids:
             sequence = seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
             generator = np.random.default_rng(sequence)
-            noise.append(self.actor.draw_noise(generator, len(self.tables["actions"])))
-        self.noise = np.stack(noise, axis=1)
+            noise.append(self.actor.draw_noise(generator, len(self.arrays["actions"])))
+        self.noise = np.stack(noise, 1)
 
     def __call__(self, t: int, columns: slice = slice(None)) -> None:
         """Write the actions of row t, its features, and the recurrent states of row t + 1."""
-        tables = self.tables
+        tables = self.arrays
         states = tables["states"][t + 1, columns]
         states[:] = tables["states"][t, columns]
         tables["actions"][t, columns] = self.actor(

@@ -16,10 +16,11 @@ ACTION_MASK = "action_mask"  # in an info: which actions the environment allows 
 FARTHEST = 3.0  # bound that a standard normal reaches: one of 370 samples is farther from 0
 LEAST_SHARE = 0.25  # of a standard normal's samples that bounds must not clip
 UNLIMITED = 1e9  # larger bounds are none: MuJoCo writes 1e10, others the largest float
+Path = tuple[Any, ...]  # of keys, to a leaf of a nested space
 
 
-def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield (path of keys, space) for each leaf of a nested space."""
+def leaves(space: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield each leaf of a nested space, after its path."""
     if isinstance(space, (Dict, Tuple)):
         parts = space.items() if isinstance(space, Dict) else enumerate(space)
         for key, part in parts:
@@ -28,10 +29,9 @@ def leaves(space: Space[Any], path: tuple[Any, ...] = ()) -> Iterator[tuple[tupl
         yield path, space
 
 
-def holds_numbers(space: Space[Any]) -> bool:
+def holds_numbers(space: Any) -> bool:
     """Return whether a space, which is not nested, has a fixed number of numbers."""
-    kinds = (Box, Discrete, MultiDiscrete, MultiBinary)
-    return isinstance(space, kinds) and flatdim(space) > 0
+    return isinstance(space, (Box, Discrete, MultiDiscrete, MultiBinary)) and flatdim(space) > 0
 
 
 def num_choices(space: Any) -> ndarray:
@@ -42,48 +42,43 @@ def num_choices(space: Any) -> ndarray:
 
 
 def action_converter(space: Any, squash: bool) -> Callable[[ndarray], Any]:
-    """Return a function from the policy's actions (n, D) to the actions of n environments.
-
-    squash: scale tanh(action) to a Box's bounds. Otherwise actions are clipped to them, here only,
-    so that the learner sees unclipped ones. Discrete actions are shifted by the space's start."""
-    if isinstance(space, Box):
-        return _box_converter(space, squash)
+    """Return a function from the policy's actions (n, D) to the actions of n environments. squash:
+    scale tanh(action) to a Box's bounds. Otherwise actions are clipped to them, here only, so that
+    the learner sees unclipped ones. Discrete actions are shifted by the space's start."""
     start = getattr(space, "start", 0)
     if isinstance(space, Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
     shape = (-1, *space.shape)
-    return lambda actions: (actions.reshape(shape) + start).astype(space.dtype, copy=False)
-
-
-def _box_converter(box: Box, squash: bool) -> Callable[[ndarray], ndarray]:
-    is_whole = np.issubdtype(box.dtype, np.integer)
-    shift, factor = box_scale(box, squash)
+    dtype = space.dtype
+    if not isinstance(space, Box):
+        return lambda actions: (actions.reshape(shape) + start).astype(dtype, copy=False)
+    is_whole = np.issubdtype(dtype, np.integer)
+    low, high = space.low, space.high
+    shift, factor = box_scale(space, squash)
     is_scaled = (factor != 1).any() or (shift != 0).any()
 
     def convert(actions: ndarray) -> ndarray:
-        rows = actions.reshape(-1, *box.shape)
+        rows = actions.reshape(shape)
         if squash:
             rows = np.tanh(rows)
         if is_scaled:
             rows = shift + factor * rows
-        rows = np.minimum(np.maximum(rows, box.low), box.high)
+        rows = np.minimum(np.maximum(rows, low), high)
         if is_whole:
             rows = np.rint(rows)
-        return rows.astype(box.dtype, copy=False)
+        return rows.astype(dtype, copy=False)
 
     return convert
 
 
 def box_scale(box: Box, squash: bool) -> tuple[ndarray, ndarray]:
-    """Return shift and factor, of a Box's shape, from the policy's actions to the Box.
-
-    Squashed actions are scaled from [-1, 1] to the bounds. So are others whose bounds do not fit a
-    standard normal, with which a policy begins: one of them is farther than FARTHEST from 0, or
-    fewer than LEAST_SHARE of the samples are between them. Numbers without bounds, or with one
-    value only, keep their unit."""
-    low = box.low.astype(np.float64)
-    high = box.high.astype(np.float64)
-    farthest = np.maximum(np.abs(low), np.abs(high))
+    """Return shift and factor, of a Box's shape, from the policy's actions to the Box. Squashed
+    actions are scaled from [-1, 1] to the bounds. So are others whose bounds do not fit the first
+    policy, a standard normal: one is farther than FARTHEST from 0, or fewer than LEAST_SHARE of the
+    samples are between them. Numbers without bounds, or with one value only, keep their unit."""
+    bounds = np.array([box.low, box.high], np.float64)
+    low, high = bounds
+    farthest = np.abs(bounds).max(0)
     cdf = np.vectorize(NormalDist().cdf)
     share = cdf(high) - cdf(low)
     fits = (farthest <= FARTHEST) & (share >= LEAST_SHARE)
@@ -94,13 +89,11 @@ def box_scale(box: Box, squash: bool) -> tuple[ndarray, ndarray]:
     return np.where(is_scaled, middle, 0), np.where(is_scaled, half, 1)
 
 
-def mask_converter(space: Space[Any]) -> Callable[[Any], ndarray]:
-    """Return a function from an environment's action mask to the policy's, (M,) bool.
-
-    The policy's mask has K columns for each discrete choice, where K is the size of the largest.
-    The environment's mask has a 0 or 1 for each action of each choice, in one array or one per
-    choice; None allows everything. The function raises BadValue for a wrong number of entries, or
-    if a choice has no allowed action."""
+def mask_converter(space: Any) -> Callable[[Any], ndarray]:
+    """Return a function from an environment's action mask to the policy's, (M,) bool, which has K
+    columns for each discrete choice, where K is the size of the largest. The environment's mask has
+    a 0 or 1 for each action of each choice, in one array or one per choice; None allows everything.
+    The function raises BadValue for other entries, or if a choice has no allowed action."""
     if isinstance(space, Box):
         return lambda allowed: np.ones(0, np.bool_)
     sizes = num_choices(space)
@@ -113,7 +106,7 @@ def mask_converter(space: Space[Any]) -> Callable[[Any], ndarray]:
             if numbers.size != exists.sum() or not np.isin(numbers, (0, 1)).all():
                 raise BadValue(f"its action_mask {allowed} must be {exists.sum()} zeros and ones")
             mask[exists] = numbers.ravel()
-        if not mask.any(axis=1).all():
+        if not mask.any(1).all():
             raise BadValue("its action_mask allows no action")
         return mask.ravel()
 
@@ -132,15 +125,15 @@ def to_json(space: Any) -> Any:
         case MultiDiscrete():
             return {"MultiDiscrete": [space.nvec.tolist(), space.start.tolist()]}
         case MultiBinary():
-            return {"MultiBinary": [int(x) for x in space.shape]}
+            return {"MultiBinary": [*space.shape]}
         case Box():
             lists = [x.ravel().tolist() for x in (space.low, space.high)]
             bounds = [x[0] if len({*x}) == 1 else x for x in lists]
-            return {"Box": [*bounds, [int(x) for x in space.shape], str(space.dtype)]}
+            return {"Box": [*bounds, [*space.shape], str(space.dtype)]}
     return {"Space": type(space).__name__}
 
 
-def from_json(content: Any) -> Space[Any]:
+def from_json(content: Any) -> Any:
     """Return the space of which to_json made JSON values."""
     match content:
         case {"Dict": parts}:

@@ -1,7 +1,7 @@
 """Collect rollouts: act and step some columns of the rollout, and report what has ended."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy import ndarray
 
-from ppo.envs.episodes import WHOLE_EPISODE, Episode, episode_metrics
+from ppo.envs.episodes import WHOLE_EPISODE, Episode, Values, episode_metrics
 from ppo.envs.make import Spaces, check_finite
 from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import Arrays, MakeActor, Sampler
@@ -46,13 +46,13 @@ def merged(reports: list[Report]) -> Report:
 
 
 def table_shapes(
-    spaces: Spaces, num_steps: int, num_envs: int, *, state_size: int, num_features: int = 0
-) -> dict[str, tuple[tuple[int, ...], Any]]:
+    spaces: Spaces, num_steps: int, num_envs: int, state_size: int, num_features: int = 0
+) -> dict[str, Any]:
     """Return shape and dtype of each array that workers share, by name (see ppo.rollout)."""
     rows = (num_steps, num_envs)
     rows_and_next = (num_steps + 1, num_envs)
     layout = spaces.layout
-    actions: Any = spaces.actions
+    actions = spaces.actions
     dtype = np.float32 if isinstance(actions, Box) else np.int64
     mask_size = mask_converter(actions)(None).size if spaces.has_masks else 0
     numbers = layout.tables[NUMBERS] if layout.has_numbers else Box(0, 0, ())
@@ -77,10 +77,8 @@ def carried_tables(spaces: Spaces) -> list[str]:
 
 
 class Worker:
-    """Step columns of the rollout; with an actor, draw their actions.
-
-    arrays: the run's shared memory; heartbeat: (1,), counts calls of environments; should_stop:
-    looked at in each step; options: of the columns."""
+    """Step columns of the rollout; with an actor, draw their actions. arrays: the run's shared
+    memory; heartbeat: (1,), counts calls of environments; options: of the columns."""
 
     def __init__(
         self,
@@ -95,17 +93,19 @@ class Worker:
         self.env_ids = env_ids
         columns = slice(env_ids.start, env_ids.stop)
         self.carried = carried_tables(spaces)
-        names = (*self.carried, "actions", "rewards", "terminations", "truncations")
+        names = (*self.carried, "actions", "rewards", "terminations", "truncations", "features")
         self.tables = {name: arrays[name][:, columns] for name in names}
         self.counts = arrays["counts"][columns]
         self.heartbeat = memoryview(heartbeat)
         self.should_stop = should_stop
         self.seed = spaces.config.seed
         self.is_open = False
-        self.report = Report()
+        self.attributes: Values = {}  # of new episodes
         if make_actor:
-            self.sampler = Sampler(spaces, arrays, env_ids, make_actor)
+            self.sampler = Sampler(spaces, {**arrays, **self.tables}, env_ids, make_actor)
+            self.act_by = self.sampler.act_by
         self.columns = spaces.columns(self, spaces, **options)
+        self.close = self.columns.close
 
     def beat(self) -> None:
         """Tell the trainer that a call of an environment begins."""
@@ -115,10 +115,10 @@ class Worker:
         """Count an episode of a column, and return its seed. is_whole: whether a whole episode has
         ended before, rather than for the learner only."""
         number = int(self.counts[column])
-        self.counts[column] = number + 1
+        self.counts[column] += 1
         return integer_seed(self.seed, Stream.EPISODE, self.env_ids[column], number)
 
-    def collect(self, iteration: int, attributes: Mapping[str, Any]) -> Report | None:
+    def collect(self, iteration: int, attributes: Values) -> Report | None:
         """Collect a rollout of T steps. attributes: of environments, for new episodes."""
         self.begin(attributes)
         self.sampler.begin(iteration)
@@ -129,9 +129,9 @@ class Worker:
             report = self.step(t)
         return report
 
-    def begin(self, attributes: Mapping[str, Any]) -> None:
+    def begin(self, attributes: Values) -> None:
         """Begin a rollout with the last row of the previous one; the first one, with resets."""
-        self.columns.attributes = dict(attributes)
+        self.attributes = dict(attributes)
         for name in self.carried:
             self.tables[name][0] = self.tables[name][-1]
         self.tables["terminations"][:] = False
@@ -143,9 +143,7 @@ class Worker:
             self.columns.reset(0)
         self.is_open = True
 
-    def end_episode(
-        self, t: int, column: int, last: Arrays | None, info: Mapping[str, Any]
-    ) -> None:
+    def end_episode(self, t: int, column: int, last: Arrays | None, info: Values) -> None:
         """Record the end of an episode at step t. last: a row of each table if the episode was
         truncated, None if it has terminated; info: the last one, of a whole episode or not."""
         index = self.env_ids[column]
@@ -178,7 +176,7 @@ class Worker:
             check_finite(last.rows, f"environment {last.environment}")
         return self.report
 
-    def restore(self, episodes: Mapping[int, tuple[int, Any, ndarray]]) -> list[int]:
+    def restore(self, episodes: dict[int, Any]) -> list[int]:
         """Repeat open episodes, given by environment: the number of the reset, attributes, and
         actions (L, D). Return the environments in which a new episode begins instead."""
         lost = []
@@ -187,7 +185,7 @@ class Worker:
             try:
                 number, attributes, actions = episodes[index]
                 seed = integer_seed(self.seed, Stream.EPISODE, index, number)
-                is_restored = self.columns.replay(column, -1, seed, attributes, actions)
+                is_restored = self.columns.replay(column, seed, attributes, actions)
             except Exception:  # there is no episode or no replay, or the environment raises
                 is_restored = False
             if not is_restored:
@@ -195,10 +193,3 @@ class Worker:
                 self.tables["states"][-1, column] = 0
                 self.columns.start_episode(-1, column)
         return lost
-
-    def act_by(self, make_actor: MakeActor) -> None:
-        """Act by another actor from the next rollout on."""
-        self.sampler.act_by(make_actor)
-
-    def close(self) -> None:
-        self.columns.close()

@@ -1,6 +1,4 @@
-"""Actor-critics by name.
-
-Import it as ppo.models. Importing it does not import torch; making a model does."""
+"""Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from numpy import ndarray
 
 from ppo.envs.make import Spaces
 from ppo.envs.observations import NUMBERS
+from ppo.envs.sampler import MakeActor
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, PPOError, reason, suggest
 from ppo.imports import import_named, is_path
@@ -23,38 +22,32 @@ HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512, "lstm": 128, "gru": 128
 RECURRENT = ("lstm", "gru")
 
 
-def make_feed_forward(spaces: Spaces, last_width: int = 64) -> "ActorCritic":
+def make_feed_forward(spaces: Spaces) -> "ActorCritic":
     """Make an MLP or a CNN for policy and value each, or one that both share."""
     from ppo.models.actor_critic import FeedForward
     from ppo.models.cnn import make_trunk
 
-    size: Any = spaces.config.hidden_size
-    return FeedForward(lambda: make_trunk(spaces, size, last_width), spaces)
+    return FeedForward(lambda: make_trunk(spaces, spaces.config.hidden_size), spaces)
 
 
-def make_recurrent(spaces: Spaces, kind: str) -> "ActorCritic":
-    """Make an LSTM or a GRU on the features of an MLP or, where there are images, a CNN."""
+def make_recurrent(spaces: Spaces) -> "ActorCritic":
+    """Make an LSTM or a GRU on the features of an MLP or a CNN."""
     from ppo.models.cnn import make_trunk
     from ppo.models.recurrent import Recurrent, RecurrentTrunk
 
-    size = int(spaces.config.hidden_size)
-    encoder_size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
-    return Recurrent(lambda: RecurrentTrunk(kind, make_trunk(spaces, encoder_size), size), spaces)
+    size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
+    return Recurrent(lambda: RecurrentTrunk(make_trunk(spaces, size), spaces.config), spaces)
 
 
-MODELS: dict[str, Callable[[Spaces], "ActorCritic"]] = {
-    "mlp": make_feed_forward,
-    "cnn": make_feed_forward,
-    "cnn_small": partial(make_feed_forward, last_width=32),
-    "lstm": partial(make_recurrent, kind="lstm"),
-    "gru": partial(make_recurrent, kind="gru"),
+Make = Callable[[Spaces], "ActorCritic"]
+MODELS: dict[str, Make] = {
+    **dict.fromkeys(("mlp", "cnn", "cnn_small"), make_feed_forward),
+    **dict.fromkeys(RECURRENT, make_recurrent),
 }
 
 
 def make_model(spaces: Spaces) -> "ActorCritic":
-    """Make a run's model with its initial weights, which --seed determines, changed by callbacks'
-    on_model. torch's random state does not change.
-
+    """Make a run's model with initial weights, which --seed determines, and callbacks' on_model.
     Raises ConfigError if the model cannot read the observations or choose the actions."""
     import torch
 
@@ -74,7 +67,6 @@ def make_model(spaces: Spaces) -> "ActorCritic":
 
 
 def _make_own(spaces: Spaces) -> "ActorCritic":
-    """Make a model of the user's class, and try it on two observations."""
     import torch
 
     from ppo.models.actor_critic import ActorCritic
@@ -116,9 +108,9 @@ class MakeTorchActor:
         return Actor(make_model(self.spaces).to(self.device), weights)
 
 
-def make_actor_of(model: "ActorCritic", spaces: Spaces) -> Callable[[ndarray], Any]:
-    """Return what makes actors of a model from weights (P,): in numpy, so that workers start
-    without importing torch, if that acts as the model's torch code, which may be edited."""
+def make_actor_of(model: "ActorCritic", spaces: Spaces) -> MakeActor:
+    """Return what makes actors from weights (P,): in numpy, so that workers need not import torch,
+    if that acts as the model's torch code, which may be edited."""
     from ppo.models.numpy_mlp import NumpyActor, structure_of
 
     by_torch = MakeTorchActor(spaces)
@@ -127,9 +119,10 @@ def make_actor_of(model: "ActorCritic", spaces: Spaces) -> Callable[[ndarray], A
         return by_torch
     by_numpy = partial(NumpyActor, structure)
     generator = np.random.default_rng(0)
-    num_weights = sum(parameter.numel() for parameter in model.parameters())
+    num_weights = sum(x.numel() for x in model.parameters())
     weights = 0.3 * generator.standard_normal(num_weights, np.float32)
     observations = 0.3 * generator.standard_normal((64, *spaces.layout.tables[NUMBERS].shape))
-    noise = structure.draw_noise(generator, len(observations))
-    actions, others = (make(weights)(observations, noise) for make in (by_numpy, by_torch))
-    return by_numpy if np.allclose(actions, others, atol=1e-4) else by_torch
+    noise = structure.draw_noise(generator, 64)
+    actions = by_numpy(weights)(observations, noise)
+    is_same = np.allclose(actions, by_torch(weights)(observations, noise), atol=1e-4)
+    return by_numpy if is_same else by_torch

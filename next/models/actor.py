@@ -6,25 +6,26 @@ import numpy as np
 import torch
 from numpy import ndarray
 
-from ppo.models.actor_critic import ActorCritic, as_tensor, named_tensors
+from ppo.models.actor_critic import ActorCritic, Trunk, as_tensor, named_tensors
 from ppo.models.distributions import Distribution
 from ppo.models.noise import EMPTY
 
 
 class Actor:
-    """Act with a private copy of weights (P,), which another process may change at any time.
-
-    weights: all of ppo.models.actor_critic.named_tensors, concatenated. Raises ValueError if they
-    are not those of the model."""
+    """Act with a private copy of weights (P,), which another process may change at any time: all of
+    named_tensors, concatenated. Raises ValueError if they are not those of the model."""
 
     def __init__(self, model: ActorCritic, weights: ndarray) -> None:
         self.model = model
         self.state_size = model.state_size
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
-        model.prepare_to_act()
+        model.requires_grad_(False).eval()
+        for module in model.modules():
+            if isinstance(module, Trunk):
+                module.prepare_to_act()
         self.own = [*named_tensors(model).values()]
-        sizes = [tensor.numel() for tensor in self.own]
+        sizes = [x.numel() for x in self.own]
         if sum(sizes) != len(weights):
             raise ValueError(f"the model has {sum(sizes)} weights, the run {len(weights)}")
         self.source = torch.from_numpy(weights).split(sizes)
@@ -47,15 +48,14 @@ class Actor:
     ) -> ndarray:
         """Return actions (n, D) for observations (n, *observation), or a dict of them.
 
-        noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
-        choices. Writes the next states to states (n, S), and the features shared by policy and
-        value to features (n, F). Empty arrays stand for none of these."""
+        noise: (n, *noise), None for the most likely actions; mask: (n, M) bool, allowed choices.
+        Unless they are empty, writes the next states (n, S) and the shared features (n, F)."""
         inputs = self._tensors(observations), self._tensors(states)
-        distribution, shared_features, next_states = self.model.act(*inputs)
+        distribution, shared, next_states = self.model.act(*inputs)
         if mask.size:
             distribution = distribution.masked(self._tensors(mask))
         if features.size:
-            features[:] = shared_features.cpu()
+            features[:] = shared.cpu()
         if states.size:
             states[:] = next_states.cpu()
         if noise is None:
@@ -64,17 +64,16 @@ class Actor:
 
     @torch.no_grad()
     def distribution(self, observations: Any, states: ndarray) -> Distribution:
-        """Return the distribution of n actions; arguments as above, states are not changed."""
+        """Return the distribution of n actions; states are not changed."""
         return self.model.act(self._tensors(observations), self._tensors(states))[0]
 
     @torch.no_grad()
     def values(self, observations: Any, states: ndarray = EMPTY) -> ndarray:
         """Return the values (n,) of observations; states are not changed."""
         inputs = [observations, states] if states.size else [observations]
-        return np.asarray(self.model(*map(self._tensors, inputs))[1].cpu())
+        return self.model(*map(self._tensors, inputs))[1].numpy(force=True)
 
     def _tensors(self, tables: Any) -> Any:
-        """Return a table, or a dict of tables, as tensors where the model is."""
         if isinstance(tables, dict):
             return {name: self._tensors(table) for name, table in tables.items()}
         return as_tensor(np.ascontiguousarray(tables)).to(self.device)

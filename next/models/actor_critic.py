@@ -8,7 +8,7 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from ppo.envs.make import Spaces
-from ppo.models.distributions import Distribution, PolicyHead, orthogonal, policy_head
+from ppo.models.distributions import Distribution, orthogonal, policy_head
 
 Outputs = tuple[Distribution, Tensor]  # of a model: the distribution of actions, and values (B,)
 Step = tuple[Distribution, Any, Any]
@@ -19,35 +19,26 @@ class ActorCritic(nn.Module):
 
     A subclass is called with (observation_space, action_space, config), sets policy_head to
     ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Parameters
-    and persistent buffers, which must be finite, are sent to workers (as float32) and saved. Only
-    gradient steps are in training mode. With a state_size, forward reads sequences of T steps of b
-    environments, and takes after the observations (T * b, *observation), which are time-major:
+    and persistent buffers must be finite; workers get them as float32. Only gradient steps are in
+    training mode. With a state_size, forward reads sequences of T steps of b environments: after
+    the observations (T * b, *observation), time-major, states (b, S) before the first step, and
+    starts (T * b,) bool, whether an observation is the first of an episode; None if T is 1."""
 
-    states: (b, S), before the first step; starts: (T * b,) bool, whether an observation is the
-    first of an episode; None if T is 1."""
-
-    policy_head: PolicyHead
+    policy_head: Any  # draw_noise(generator, num_steps): noise (num_steps, ...) for its samples
     state_size = 0  # S, numbers remembered from one step to the next
     num_shared_features = 0  # features that policy and value read; workers record them
 
     def forward(self, observations: Any) -> Outputs:
         """Return the distribution of actions, as policy_head makes it, and values (B,).
 
-        observations: numbers (B, K), float32 if they are normalised, or images (B, H, W, C) uint8;
-        of nested observations a dict of these, by the names of their parts."""
+        observations: numbers (B, K), float32 if normalised, or images (B, H, W, C) uint8, or a dict
+        of these, by the names of parts."""
         raise NotImplementedError
 
     def act(self, observations: Any, states: Tensor) -> Step:
         """Return the distribution for one step of n environments, the features
         (n, num_shared_features), and the states (n, S) after the step; workers call this."""
         return self(observations)[0], None, None
-
-    def prepare_to_act(self) -> None:
-        """Prepare for acting only, with weights that are copied in: no gradients, eval mode."""
-        self.requires_grad_(False).eval()
-        for module in self.modules():
-            if isinstance(module, Trunk):
-                module.prepare_to_act()
 
 
 class Trunk(nn.Module):
@@ -68,15 +59,14 @@ class FeedForward(ActorCritic):
 
     def __init__(self, make_trunk: Callable[[], Trunk], spaces: Spaces) -> None:
         super().__init__()
-        self.policy_trunk = self.value_trunk = make_trunk()
-        self.state_size = self.policy_trunk.state_size
-        num_features = self.policy_trunk.num_features
+        self.policy_trunk = self.value_trunk = trunk = make_trunk()
+        self.state_size = trunk.state_size
         if spaces.config.share_trunk:
-            self.num_shared_features = num_features
+            self.num_shared_features = trunk.num_features
         else:
             self.value_trunk = make_trunk()
-        self.policy_head = policy_head(num_features, spaces.actions, spaces.config)
-        self.value_head = orthogonal(nn.Linear(num_features, 1), gain=1.0)
+        self.policy_head = policy_head(trunk.num_features, spaces.actions, spaces.config)
+        self.value_head = orthogonal(nn.Linear(trunk.num_features, 1), 1.0)
 
     def forward(self, observations: Any) -> Outputs:
         features = self.policy_trunk(observations)
@@ -98,12 +88,12 @@ def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return the tensors that workers and checkpoints get: parameters, then persistent buffers."""
     saved = model.state_dict()
     buffers = {name: x for name, x in model.named_buffers() if name in saved}
-    return {**dict(model.named_parameters()), **buffers}
+    return dict(model.named_parameters()) | buffers
 
 
 def to_vector(tensors: Iterable[Tensor]) -> Tensor:
-    """Flatten and concatenate tensors to one float32 vector (P,), detached."""
-    return torch.cat([tensor.detach().flatten().float() for tensor in tensors])
+    """Concatenate tensors to one float32 vector (P,), detached."""
+    return torch.cat([x.detach().flatten().float() for x in tensors])
 
 
 def as_tensor(array: ndarray) -> Tensor:

@@ -16,28 +16,36 @@ NUM_UNITS_OF_NUMBERS = 64  # in each hidden layer for numbers next to images
 
 
 class ImageTrunk(Trunk):
-    """A CNN and a hidden layer on images (B, H, W, C) uint8, which the CNN scales to [0, 1].
+    """The Nature CNN (Mnih et al. 2015, methods) on images (B, H, W, C) uint8, scaled to [0, 1].
 
-    Images keep their channels-last memory layout, on which convolutions are fastest. precision:
-    float32 or bfloat16, of the arithmetic here; trained weights and all heads stay float32. Raises
-    ConfigError if images of this shape (H, W, C) are too small for the convolutions."""
+    Images stay channels-last in memory, on which convolutions are fastest; weights stay float32.
+    Raises ConfigError if images of this shape (H, W, C) are too small."""
 
-    def __init__(self, convolutions: list[Any], shape: Any, size: int, precision: str) -> None:
+    def __init__(self, shape: Any, size: int, spaces: Spaces) -> None:
         super().__init__()
         height, width, num_channels = shape
-        self.layers = nn.Sequential(*convolutions, FlattenPixels())
+        relu = nn.ReLU(inplace=True)
+        self.layers = nn.Sequential(
+            PixelConv2d(num_channels, 32, 8, stride=4),
+            relu,
+            nn.Conv2d(32, 64, 4, stride=2),
+            relu,
+            nn.Conv2d(64, 32 if spaces.config.model == "cnn_small" else 64, 3),
+            relu,
+            FlattenPixels(),
+        )
         try:
             num_inputs = self.layers(torch.zeros(1, num_channels, height, width)).shape[1]
         except RuntimeError as error:
             raise ConfigError(
                 f"--screen_size={height} is too small for this network: give a larger one"
             ) from error
-        self.layers.extend([nn.Linear(num_inputs, size), nn.ReLU(inplace=True)])
-        for layer in self.layers.modules():
-            if isinstance(layer, (nn.Conv2d, nn.Linear)):
+        self.layers.extend([nn.Linear(num_inputs, size), relu])
+        for layer in self.layers:
+            if hasattr(layer, "weight"):
                 orthogonal(layer)
         self.num_features = size
-        self.dtype = getattr(torch, precision)
+        self.dtype = getattr(torch, spaces.config.precision)
 
     def prepare_to_act(self) -> None:
         self.layers.to(self.dtype)  # so that they are not converted in every step
@@ -57,7 +65,7 @@ class PartsTrunk(Trunk):
         self.layout = layout
         self.trunks = nn.ModuleList(trunks)
         self.num_features = trunks[0].num_features
-        num_inputs = sum(trunk.num_features for trunk in trunks)
+        num_inputs = sum(x.num_features for x in trunks)
         self.merge = orthogonal(nn.Linear(num_inputs, self.num_features))
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:
@@ -83,29 +91,12 @@ class FlattenPixels(nn.Module):
         return images.permute(0, 2, 3, 1).flatten(1)
 
 
-def nature(num_channels: int, last_width: int) -> list[nn.Module]:
-    """Make the three convolutions of the Nature CNN (Mnih et al. 2015, methods)."""
-    return [
-        PixelConv2d(num_channels, 32, 8, stride=4),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 4, stride=2),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(64, last_width, 3),
-        nn.ReLU(inplace=True),
-    ]
-
-
-def make_trunk(spaces: Spaces, size: int | str, last_width: int = 64) -> Trunk:
+def make_trunk(spaces: Spaces, size: int | str) -> Trunk:
     """Make a VectorTrunk for numbers, or an ImageTrunk for each image and a VectorTrunk for the
-    numbers next to them. last_width: channels of the last convolution."""
+    numbers next to them."""
     layout = spaces.layout
-    if not layout.images:
-        return VectorTrunk(spaces, size)
-    trunks: list[Trunk] = []
-    for part in layout.images:
-        shape = layout.tables[layout.table_of(part)].shape
-        convolutions = nature(shape[-1], last_width)
-        trunks.append(ImageTrunk(convolutions, shape, int(size), spaces.config.precision))
+    shapes = [layout.tables[layout.table_of(image)].shape for image in layout.images]
+    trunks: list[Trunk] = [ImageTrunk(shape, int(size), spaces) for shape in shapes]
     if layout.has_numbers:
-        trunks.append(VectorTrunk(spaces, NUM_UNITS_OF_NUMBERS))
+        trunks.append(VectorTrunk(spaces, NUM_UNITS_OF_NUMBERS if trunks else size))
     return PartsTrunk(layout, trunks) if len(trunks) > 1 else trunks[0]

@@ -1,11 +1,9 @@
 """Distributions of actions, and the policy heads that produce them.
 
-Sampling is a function of noise that is drawn in advance for a whole rollout, so that actions depend
-only on their environment's random stream, and not on the process that computes them. Actions are
-(..., D), with a column for each number of the flattened action space."""
+Noise is drawn in advance for a whole rollout, so that actions depend on the random stream of their
+environment only. Actions are (..., D), a column for each number of the flattened action space."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -13,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium.spaces import Box
+from numpy import ndarray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from ppo.config import Config
 from ppo.envs.spaces import num_choices
 from ppo.errors import ConfigError
-from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, DrawNoise, draw_gumbel, draw_normal
+from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
 # Trapezoidal rule for a standard normal, exact enough while the standard deviation is below 7.
 NODES = np.linspace(-8, 8, 129)
@@ -30,9 +28,8 @@ WEIGHTS /= WEIGHTS.sum()
 class Distribution:
     """Base class of distributions of actions (..., D).
 
-    sample(noise) and mode() return actions; log_prob(actions) and entropy() return (...), sums over
-    the D columns; masked(mask) returns the distribution restricted to the choices that a mask
-    (..., M) bool allows, if actions are discrete."""
+    sample(noise) and mode() return actions; log_prob(actions) and entropy() return sums (...);
+    masked(mask), of discrete actions, restricts the choices to those that (..., M) bool allows."""
 
     sample: Any
     mode: Any
@@ -43,10 +40,8 @@ class Distribution:
 
 @dataclass
 class Categorical(Distribution):
-    """D independent choices among K each.
-
-    logits: (..., D, K); mask: (..., D * K); noise: (..., D * K), standard Gumbel: a sample is the
-    argmax of logits + noise (Maddison et al. 2014, "A* Sampling", section 2)."""
+    """D independent choices among K each. logits: (..., D, K); mask, noise: (..., D * K); noise is
+    standard Gumbel (Maddison et al. 2014, "A* Sampling", section 2)."""
 
     logits: Tensor
 
@@ -55,8 +50,7 @@ class Categorical(Distribution):
 
     @cached_property
     def log_probs(self) -> Tensor:
-        """The log-probability of each choice, (..., D, K)."""
-        return functional.log_softmax(self.logits, -1)
+        return self.logits.log_softmax(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
         return (self.logits + noise.view_as(self.logits)).argmax(-1)
@@ -119,7 +113,6 @@ class Squashed(Distribution):
         return self.gaussian.log_prob(actions) - _log_slope_of_tanh(actions).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Return the Gaussian's entropy plus E[log(1 - tanh^2)], by the trapezoidal rule."""
         mean = self.gaussian.mean
         deviations = self.gaussian.log_std.exp().unsqueeze(-1) * mean.new_tensor(NODES)
         slopes = _log_slope_of_tanh(mean.unsqueeze(-1) + deviations) @ mean.new_tensor(WEIGHTS)
@@ -127,52 +120,41 @@ class Squashed(Distribution):
 
 
 def _log_slope_of_tanh(x: Tensor) -> Tensor:
-    """Compute log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2 x)), stable for large x."""
-    return 2 * (math.log(2) - x - functional.softplus(-2 * x))
+    return 2 * (math.log(2) - x - nn.functional.softplus(-2 * x))  # log(1 - tanh(x)^2), stable
 
 
-class PolicyHead(nn.Module):
-    """Base class of modules that map features (..., F) to a Distribution.
-
-    draw_noise(generator, num_steps): draws the noise (num_steps, noise_size) of one environment;
-    is_plain: whether ppo.models.numpy_mlp computes the same."""
-
-    draw_noise: DrawNoise
-    is_plain: bool
-
-
-class CategoricalHead(PolicyHead):
-    """Map features to a Categorical. sizes: of each of D choices, padded to the largest."""
+class CategoricalHead(nn.Module):
+    """Map features to a Categorical. sizes: (D,), of each choice, padded to the largest; is_plain:
+    whether ppo.models.numpy_mlp computes the same."""
 
     columns: Tensor
 
-    def __init__(self, num_features: int, sizes: Sequence[int]) -> None:
+    def __init__(self, num_features: int, sizes: ndarray) -> None:
         super().__init__()
-        exists = np.arange(max(sizes)) < np.reshape(sizes, (-1, 1))
+        exists = np.arange(sizes.max()) < sizes[:, None]
         self.shape = exists.shape
         self.draw_noise = partial(draw_gumbel, size=exists.size)
         self.is_plain = bool(exists.all())
-        self.logits = orthogonal(nn.Linear(num_features, sum(sizes)), gain=0.01)
+        self.logits = orthogonal(nn.Linear(num_features, int(sizes.sum())), 0.01)
         columns = np.where(exists.ravel(), np.cumsum(exists) - 1, -1)  # -1: padding after the last
         self.register_buffer("columns", torch.from_numpy(columns), persistent=False)
 
     def forward(self, features: Tensor) -> Categorical:
         logits = self.logits(features)
-        if not self.is_plain:  # padded
-            logits = functional.pad(logits, (0, 1), value=MASKED_LOGIT)[..., self.columns]
+        if not self.is_plain:
+            logits = nn.functional.pad(logits, (0, 1), value=MASKED_LOGIT)[..., self.columns]
         return Categorical(logits.view(*logits.shape[:-1], *self.shape))
 
 
-class GaussianHead(PolicyHead):
+class GaussianHead(nn.Module):
     """Map features to D normals, whose log_std depends on the features with --use_sde only."""
 
     def __init__(self, num_features: int, num_actions: int, config: Config) -> None:
         super().__init__()
-        self.squashes = config.squash_actions
-        self.is_state_dependent = config.use_sde
+        self.config = config
         self.is_plain = not (config.squash_actions or config.use_sde)
-        self.mean = orthogonal(nn.Linear(num_features, num_actions), gain=0.01)
-        shape = (num_features, num_actions) if config.use_sde else (num_actions,)
+        self.mean = orthogonal(nn.Linear(num_features, num_actions), 0.01)
+        shape = [num_features, num_actions] if config.use_sde else [num_actions]
         self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
         hold = config.sde_sample_freq if config.use_sde else 1
         self.draw_noise = partial(draw_normal, size=self.log_std.numel(), hold=hold)
@@ -180,20 +162,20 @@ class GaussianHead(PolicyHead):
     def forward(self, features: Tensor) -> Distribution:
         mean = self.mean(features)
         gaussian = DiagonalGaussian(mean, self.log_std)
-        if self.is_state_dependent:
+        if self.config.use_sde:
             gaussian = StateDependentGaussian(mean, self.log_std, features.detach())
-        return Squashed(gaussian) if self.squashes else gaussian
+        return Squashed(gaussian) if self.config.squash_actions else gaussian
 
 
-def policy_head(num_features: int, space: Any, config: Config) -> PolicyHead:
-    """Make the head from features (..., F) to a Distribution over an action space. Raises
-    ConfigError if actions that are discrete, or without bounds, are to be squashed."""
+def policy_head(num_features: int, space: Any, config: Config) -> nn.Module:
+    """Make the head for F features and an action space. Raises ConfigError if actions that are
+    discrete, or without bounds, are to be squashed."""
     is_box = isinstance(space, Box)
     if config.squash_actions and not (is_box and space.is_bounded()):
         raise ConfigError(f"--squash_actions needs bounded numbers as actions, these are {space}")
     if is_box:
         return GaussianHead(num_features, math.prod(space.shape), config)
-    return CategoricalHead(num_features, num_choices(space).tolist())
+    return CategoricalHead(num_features, num_choices(space))
 
 
 def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:

@@ -18,13 +18,12 @@ class VectorTrunk(Trunk):
 
     def __init__(self, spaces: Spaces, hidden_size: int | str) -> None:
         super().__init__()
-        config = spaces.config
-        sizes: Any = [hidden_size] * config.num_layers
+        sizes: Any = [hidden_size] * spaces.config.num_layers
         if isinstance(hidden_size, str):
             sizes = [int(units) for units in hidden_size.split(",")]
         self.num_features = sizes[-1]
-        self.activation = config.activation
-        self.activate = getattr(functional, config.activation)
+        self.activation = spaces.config.activation
+        self.activate = getattr(functional, self.activation)
         widths = pairwise([math.prod(spaces.layout.tables[NUMBERS].shape), *sizes])
         self.layers: Any = nn.ModuleList(orthogonal(nn.Linear(*width)) for width in widths)
 

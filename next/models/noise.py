@@ -16,13 +16,14 @@ EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 
 def draw_gumbel(generator: Generator, num_steps: int, size: int) -> ndarray:
     """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
-    exponential = generator.standard_exponential((num_steps, size), dtype=np.float32)
+    exponential = generator.standard_exponential((num_steps, size), np.float32)
     return -np.log(np.maximum(exponential, TINY))
 
 
 def draw_normal(generator: Generator, num_steps: int, size: int, hold: int) -> ndarray:
-    """Draw standard normal noise (num_steps, size), of which each draw is held for hold steps, or
-    the first for the whole rollout if hold is below 1."""
-    hold = hold if hold > 0 else num_steps
-    draws = generator.standard_normal((math.ceil(num_steps / hold), size), dtype=np.float32)
-    return np.repeat(draws, hold, axis=0)[:num_steps]
+    """Draw standard normal noise (num_steps, size), each held for hold steps, or for the whole
+    rollout if hold is below 1."""
+    if hold < 1:
+        hold = num_steps
+    draws = generator.standard_normal((math.ceil(num_steps / hold), size), np.float32)
+    return np.repeat(draws, hold, 0)[:num_steps]

@@ -4,25 +4,26 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
+from ppo.config import Config
 from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
 from ppo.models.noise import MASKED_LOGIT
 
 
 class RecurrentTrunk(Trunk):
-    """An LSTM or a GRU (kind: "lstm" or "gru") on the features of an encoder.
+    """An LSTM or a GRU (--model) on the features of an encoder.
 
     States, zero when an episode begins: the output (b, H) of a GRU, output and cell (b, 2 H) of an
     LSTM. Initialised as in Huang et al. 2022, "The 37 Implementation Details", LSTM 1."""
 
-    def __init__(self, kind: str, encoder: Trunk, size: int) -> None:
+    def __init__(self, encoder: Trunk, config: Config) -> None:
         super().__init__()
+        size = int(config.hidden_size)
         self.encoder = encoder
-        self.kind = kind
+        self.kind = kind = config.model
         self.num_features = size
         self.state_size = size if kind == "gru" else 2 * size
-        make_layer = nn.GRU if kind == "gru" else nn.LSTM
+        make_layer = getattr(nn, kind.upper())
         self.add_module(kind, make_layer(encoder.num_features, size))
         for weight in self.weights[:2]:
             nn.init.orthogonal_(weight)
@@ -40,25 +41,22 @@ class RecurrentTrunk(Trunk):
         if self.kind == "gru":
             states = torch.gru_cell(inputs, states, *self.weights)
         else:
-            both = torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights)
-            states = torch.cat(both, -1)
+            states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
         return states[:, : self.num_features], states
 
     def forward(self, observations: Any, states: Tensor, starts: Tensor) -> Tensor:
         """Return the features (T * b, H) of sequences; arguments as in ActorCritic.
 
-        All episodes take one call of torch's kernel, with an extra step before each start. There,
-        an extra input of 1 has weights that close the first two gates (logit MASKED_LOGIT) and
-        cancel the third's bias: an LSTM's cell, or a GRU's output, becomes zero."""
+        All episodes take one call, with an extra step before each start: there, an extra input of
+        1 closes the first two gates and cancels the third's bias, and the state becomes zero."""
         inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
-        weight_ih, weight_hh, bias_ih, bias_hh = self.weights
-        reset_column = -bias_ih
+        weight, *others = self.weights
+        reset_column = -others[1]
         reset_column[: 2 * self.num_features] = MASKED_LOGIT
-        weight_ih = torch.cat([weight_ih, reset_column.unsqueeze(1)], 1)
-
+        weights = [torch.cat([weight, reset_column.unsqueeze(1)], 1), *others]
         positions = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
         index = (positions, torch.arange(len(states)))
-        steps = functional.pad(inputs, (0, 1))
+        steps = nn.functional.pad(inputs, (0, 1))
         padded = steps.new_zeros(int(positions.max()) + 1, *steps.shape[1:])
         padded[..., -1] = 1
         padded[index] = steps
@@ -66,14 +64,11 @@ class RecurrentTrunk(Trunk):
         if self.kind == "lstm":
             state = [part.contiguous() for part in state.chunk(2, -1)]
         unroll = getattr(torch, self.kind)
-        weights = [weight_ih, weight_hh, bias_ih, bias_hh]
         outputs = unroll(padded, state, weights, True, 1, 0.0, self.training, False, False)[0]
         return outputs[index].flatten(0, 1)
 
 
 class Recurrent(FeedForward):
-    """A policy and a value on the features of one recurrent trunk."""
-
     policy_trunk: RecurrentTrunk
 
     def forward(self, observations: Any, states: Any = None, starts: Any = None) -> Outputs:

@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ppo.checkpoint import State
     from ppo.envs.episodes import Episode
     from ppo.models.actor_critic import ActorCritic
     from ppo.policy import Evaluation
@@ -32,7 +34,7 @@ class Callback:
 
     def loss(
         self, learner: Any, minibatch: "Batch", distribution: Any, values: Any
-    ) -> "tuple[Any, Metrics]":
+    ) -> tuple[Any, "Metrics"]:
         """Return a term to add to the loss of a minibatch, and metrics."""
         return 0.0, {}
 
@@ -51,28 +53,24 @@ class Callback:
     def on_end(self, run: "Run") -> None:
         """Finish after the final evaluation; not called if a signal or an error ended the run."""
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> "State":
         """Return the state to save in checkpoints: tensors, arrays and JSON values, by name."""
         return {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: "State") -> None:
         """Restore what state_dict() returned, arrays as tensors."""
 
 
 def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:
-    """Return the callbacks that override a method."""
     return [x for x in callbacks if getattr(type(x), method) is not getattr(Callback, method)]
 
 
 def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
-    """Return callbacks by the names under which their states are saved, which do not change if
-    callbacks of other classes are added."""
-    found: dict[str, Callback] = {}
-    counts: dict[str, int] = {}
-    for callback in callbacks:
-        kind = type(callback).__name__
-        number = counts[kind] = counts.get(kind, -1) + 1
-        found[f"callbacks.{kind}.{number}"] = callback
+    """Return callbacks by the names of their states: of the class, and a number within it."""
+    found = {}
+    kinds = [type(x).__name__ for x in callbacks]
+    for index, kind in enumerate(kinds):
+        found[f"callbacks.{kind}.{kinds[:index].count(kind)}"] = callbacks[index]
     return found
 
 
@@ -94,8 +92,7 @@ class RegularCheckpoints(Callback):
 class RegularEvaluations(Callback):
     """Evaluate the policy every --eval_every iterations, and keep the best state."""
 
-    def __init__(self) -> None:
-        self.best = -float("inf")
+    best = -inf
 
     def on_iteration(self, run: "Run") -> None:
         mean = run.evaluate().mean if run.is_due(run.config.eval_every) else None
@@ -105,8 +102,8 @@ class RegularEvaluations(Callback):
         if run.config.eval_every:
             run.log("evaluation_return_mean", mean)
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best} if self.best > -float("inf") else {}
+    def state_dict(self) -> "State":
+        return {"best": self.best} if self.best > -inf else {}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: "State") -> None:
         self.best = state["best"]

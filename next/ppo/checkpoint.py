@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from torch import Tensor
 from ppo.errors import CheckpointError, reason
 
 FORMAT = "3"
-LAST, BEST = "last.safetensors", "best.safetensors"
+LAST = "last.safetensors"
+BEST = "best.safetensors"
 NUM_KEPT = 3
 TEMPORARY = ".tmp-"
 
@@ -25,8 +25,7 @@ State = dict[str, Any]  # tensors, arrays and JSON values by name
 
 
 def write(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it, so that it is whole whenever the process
-    or the machine stops. Raises OSError."""
+    """Write a file, whole or not at all, wherever the process stops. Raises OSError."""
     temporary = path.with_name(TEMPORARY + path.name)
     try:
         with temporary.open("wb") as file:
@@ -40,34 +39,35 @@ def write(path: Path, content: bytes) -> None:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove what a process has left that was killed while it wrote. Raises OSError."""
+    """Remove what a killed process has left. Raises OSError."""
     for path in folder.glob(f"{TEMPORARY}*"):
         path.unlink()
 
 
 def copied(state: State) -> State:
-    """Copy a state that the run goes on to change, arrays as tensors. Raises TypeError for other
-    values. A tuple of arrays, which do not change, is copied when it is saved."""
-    found: State = {}
+    """Copy a state, arrays as tensors. Raises TypeError for values that are not JSON."""
+    found = {**state}
     for name, value in state.items():
         if isinstance(value, Tensor):
             found[name] = value.detach().cpu().clone()
         elif isinstance(value, (ndarray, np.generic)):
             found[name] = torch.from_numpy(np.array(value))
-        elif isinstance(value, tuple):
-            found[name] = value
-        else:
+        elif not isinstance(value, tuple):  # of arrays, which do not change
             found[name] = json.loads(json.dumps(value))
     return found
 
 
 def save(path: Path, state: State) -> None:
     """Save a state of tensors and JSON values. Raises OSError."""
-    tensors = {name: x.contiguous() for name, x in state.items() if isinstance(x, Tensor)}
-    for name, chunks in state.items():
-        if isinstance(chunks, tuple):
-            tensors[name] = torch.from_numpy(np.concatenate(chunks or [np.zeros((0, 1))]))
-    values = {name: x for name, x in state.items() if name not in tensors}
+    tensors = {}
+    values = {}
+    for name, x in state.items():
+        if isinstance(x, Tensor):
+            tensors[name] = x.contiguous()
+        elif isinstance(x, tuple):
+            tensors[name] = torch.from_numpy(np.concatenate(x or [np.zeros((0, 1))]))
+        else:
+            values[name] = x
     write(path, to_bytes(tensors, {"format": FORMAT, "values": json.dumps(values)}))
 
 
@@ -89,18 +89,17 @@ def arrays(state: State) -> State:
     return {name: x.numpy() if isinstance(x, Tensor) else x for name, x in state.items()}
 
 
-def select(prefix: str, state: Mapping[str, Any]) -> State:
+def select(prefix: str, state: State) -> State:
     """Return the entries whose names begin with a prefix and a dot, without these."""
-    size = len(prefix) + 1
-    return {name[size:]: x for name, x in state.items() if name.startswith(f"{prefix}.")}
+    start = f"{prefix}."
+    return {name.removeprefix(start): x for name, x in state.items() if name.startswith(start)}
 
 
 def find(path: str | Path) -> Path:
-    """Return the checkpoint that a run's folder or name stands for, the best one if there is one,
-    or the file itself. Raises CheckpointError."""
-    for place in (Path(path), Path("runs", path)):
+    """Return a file, or the best or else last one of a run. Raises CheckpointError."""
+    for place in Path(path), Path("runs", path):
         folder = place / "checkpoints"
-        for file in (place, folder / BEST, folder / LAST):
+        for file in place, folder / BEST, folder / LAST:
             if file.is_file():
                 return file
     raise CheckpointError(f"{path} is neither a run with a checkpoint nor a checkpoint")
@@ -115,8 +114,8 @@ class Checkpoints:
         folder.mkdir(parents=True, exist_ok=True)
         remove_temporary(folder)
 
-    def save(self, state: State, *, is_best: bool) -> None:
-        """Save a state, and remove the oldest. Raises OSError, with older files intact."""
+    def save(self, state: State, is_best: bool) -> None:
+        """Save a state, and remove the oldest. Raises OSError."""
         path = self.folder / f"{state['step']:012}.safetensors"
         save(path, state)
         for name in (LAST, BEST) if is_best else (LAST,):

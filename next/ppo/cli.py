@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ppo import __version__
+from ppo.config import Config
 from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
+from ppo.flags import checked, flags_of, help_of, split
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 
@@ -25,8 +28,6 @@ ENVIRONMENT = re.compile(r":|-v\d+$")
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Flags of ppo evaluate."""
-
     episodes: int = 20
     """Number of episodes."""
     num_envs: int = 8
@@ -42,9 +43,8 @@ class Evaluate:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line, by default that of this process, and return its exit code: 0 done, 1
-    failed, 2 bad command line, 3 unusable checkpoint, 4 run folder in use, 129, 130 or 143 after a
-    signal."""
+    """Run a command line, and return its exit code: 0 done, 1 failed, 2 bad command line, 3
+    unusable checkpoint, 4 run folder in use, 129, 130 or 143 after a signal."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -69,13 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(arguments: list[str]) -> None:
-    """Run the command that the first word names; without one, or with an environment, train."""
-    from ppo.config import Config
-    from ppo.flags import checked, flags_of, help_of, split
-
     if "--version" in arguments:
-        from ppo import __version__
-
         print(__version__)
         return
     command = "train"
@@ -104,7 +98,7 @@ def run(arguments: list[str]) -> None:
 
 
 def evaluate(paths: list[str], options: dict[str, Any], flags: dict[str, Any]) -> None:
-    """Evaluate runs or policy files, and print a line for each. flags: in place of the runs'."""
+    """Evaluate runs or policy files. options: of Evaluate; flags: in place of the runs'."""
     if not paths:
         raise ConfigError("evaluate needs a run or a policy file: ppo evaluate runs/NAME")
     from ppo.policy import load_policy

@@ -1,13 +1,12 @@
 """Errors for users: one sentence each, printed without a traceback, and an exit code."""
 
-import signal
 from collections.abc import Iterable
 from difflib import get_close_matches
+from signal import Signals
 
 
 class PPOError(Exception):
-    """Base class of errors whose first argument is all that a user needs; further ones are
-    tracebacks of the user's code."""
+    """Base class of errors for users. Arguments: a sentence, and tracebacks of the user's code."""
 
     exit_code = 1
 
@@ -49,10 +48,10 @@ class SaveFailed(PPOError, OSError):
 class Interrupted(PPOError):
     """A signal ended training, after its state was saved."""
 
-    def __init__(self, message: str, signal_number: int) -> None:
+    def __init__(self, message: str, number: Signals) -> None:
         super().__init__(message)
-        self.signal = signal.Signals(signal_number)
-        self.exit_code = {signal.SIGINT: 130, signal.SIGHUP: 129}.get(self.signal, 143)
+        self.signal = number
+        self.exit_code = {Signals.SIGINT: 130, Signals.SIGHUP: 129}.get(number, 143)
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
@@ -65,8 +64,9 @@ def suggest(word: str, known: Iterable[str]) -> str:
 
 def reason(error: BaseException) -> str:
     """Return what an exception says, in one line."""
+    name = type(error).__name__
     try:
         text = " ".join(str(error).split())[:300]
     except Exception:  # an exception of the user's may not have a text
-        text = ""
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+        return name
+    return f"{name}: {text}" if text else name

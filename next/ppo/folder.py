@@ -16,8 +16,7 @@ BEFORE_CHECKPOINT = {"lock", "config.json", "metrics.csv", "notes.txt", "checkpo
 
 
 def find_resumed(config: Config) -> Path | None:
-    """Return the folder of the run that --resume names, None if a new one begins. Raises
-    ConfigError."""
+    """Return the folder of the run that --resume names, None for a new one. Raises ConfigError."""
     if config.resume is None:
         return None
     if config.resume == "auto":
@@ -25,23 +24,20 @@ def find_resumed(config: Config) -> Path | None:
         if not path:
             raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
         return path if (path / "checkpoints" / LAST).exists() else None
-    for path in (Path(config.resume), Path("runs", config.resume)):
+    for path in Path(config.resume), Path("runs", config.resume):
         if (path / "checkpoints" / LAST).exists():
             return path
     raise ConfigError(f"--resume={config.resume}: there is no run with a checkpoint")
 
 
 def _named_folder(config: Config) -> Path | None:
-    if config.run_dir or config.name:
-        return Path(config.run_dir or f"runs/{config.name}")
-    return None
+    folder = config.run_dir or (config.name and f"runs/{config.name}")
+    return Path(folder) if folder else None
 
 
 class RunFolder:
-    """Own a run's folder until the context is left. resumed: the folder of a run that goes on.
-
-    Raises ConfigError if a new run's folder is not empty or cannot be used, RunInUse if another
-    process trains there."""
+    """Own a run's folder until the context is left. Raises ConfigError if it cannot be used, or is
+    not empty although nothing is resumed, RunInUse if another process trains there."""
 
     def __init__(self, config: Config, resumed: Path | None) -> None:
         path = resumed or _named_folder(config)
@@ -79,8 +75,7 @@ class RunFolder:
         self.lock.close()
 
     def note(self, sentence: str, details: str = "") -> None:
-        """Show a sentence to the user, and keep it, with details such as a traceback, in
-        notes.txt."""
+        """Show a sentence to the user, and keep it in notes.txt, with details (a traceback)."""
         print(sentence, file=sys.stderr)
         with suppress(OSError), (self.path / "notes.txt").open("a", errors="replace") as file:
             file.write(f"{sentence}\n{details}")
@@ -91,7 +86,6 @@ class RunFolder:
 
 
 def _new_folder(config: Config) -> Path:
-    """Make a folder named after the environment. Raises OSError."""
     named = config.env_name if isinstance(config.env_name, str) else name_of(config.env_name)
     name = named.rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
     number = 0

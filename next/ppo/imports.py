@@ -21,9 +21,7 @@ def is_path(text: str) -> bool:
 
 def import_named(text: str, flag: str, base: type | None = None) -> Any:
     """Import what module:Name or file.py:Name names; Name(key=literal) binds arguments to it.
-
-    flag: the flag that names it, for messages. Raises ConfigError if there is no such module or
-    name, if importing it raises, or if it is not a subclass of base."""
+    flag: for messages. Raises ConfigError if that fails, or if it is not a subclass of base."""
     path, _, arguments = text.partition("(")
     place, _, name = path.rpartition(":")
     found: Any = import_module(place, flag)
@@ -48,7 +46,7 @@ def import_named(text: str, flag: str, base: type | None = None) -> Any:
 
 
 def import_module(place: str, flag: str) -> ModuleType:
-    """Import a module or a file of Python. Raises ConfigError, also for whatever it raises."""
+    """Import a module or a file. Raises ConfigError, also for whatever it raises."""
     try:
         return _import_file(place) if place.endswith(".py") else importlib.import_module(place)
     except PPOError:
@@ -58,18 +56,14 @@ def import_module(place: str, flag: str) -> ModuleType:
 
 
 def _import_file(place: str) -> ModuleType:
-    """Import a file of Python, once. Other processes find it by its name, or, where that is the
-    name of another module, get its classes by value."""
     path = Path(place).resolve()
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file {place}")
     if str(path.parent) not in sys.path:  # for the file's own imports; never before others
         sys.path.append(str(path.parent))
     name = path.stem
     found = importlib.util.find_spec(name) if name.isidentifier() else None
     if found and found.origin == str(path):
-        return importlib.import_module(name)
-    name = f"file:{path}"
+        return importlib.import_module(name)  # other processes find it by its name
+    name = f"file:{path}"  # the name is another module's: they get classes by value
     if name not in sys.modules:
         spec: Any = importlib.util.spec_from_file_location(name, path)
         module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -47,12 +47,11 @@ class Coefficients:
 
 
 class Learner:
-    """Own a model's weights, gradients and optimizer, and improve the model rollout by rollout.
+    """Own a model's weights (P,), gradients (P,) and optimizer, and improve it with each rollout.
 
-    weights, gradients: the model's, as two vectors (P,); coefficients: of the present iteration.
     Override loss() for another objective, advantages() for another estimator, or gradient() and
-    evaluate() for another way of computing them. Parameters whose requires_grad is False are left
-    where they are, whatever the optimizer. callbacks: those that override loss add to it."""
+    evaluate() for another way of computing them. Parameters whose requires_grad is False stay as
+    they are, whatever the optimizer. Callbacks that override loss add to it."""
 
     coefficients: Coefficients
 
@@ -85,7 +84,6 @@ class Learner:
         self, rollout: Rollout, normalize: NormalizeObservation, rewards: ndarray
     ) -> Batch:
         """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
-
         rewards (T, N): the rollout's, normalised."""
         observed = normalized({x: rollout.tables[x] for x in self.layout.tables}, normalize)
         recorded = {x: rollout.tables[x] for x in RECORDED if rollout.tables[x].size}
@@ -118,9 +116,7 @@ class Learner:
         self, rollout: Rollout, rewards: ndarray, values: ndarray, next_values: ndarray
     ) -> ndarray:
         """Estimate the advantage of each transition. All arguments and the result: (T, N).
-
-        rewards are normalised; next_values are those of the observations that actions led to, the
-        true last ones where an episode was truncated."""
+        next_values: of what actions led to, the true last observation of a truncated episode."""
         return generalized_advantages(
             rewards,
             values,
@@ -136,10 +132,9 @@ class Learner:
     ) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
-        iteration counts from 1; should_stop: looked at before each step. If the policy has moved
-        further than --target_kl, the rest of the steps is left out, of all epochs. Steps whose loss
-        or gradient is not finite are skipped. Raises TrainingError after several of those in a row,
-        or if a weight is not finite; Stopped."""
+        iteration counts from 1. All further steps are left out once the policy has moved more than
+        --target_kl. Steps whose loss or gradient is not finite are skipped. Raises TrainingError
+        after several of those in a row, or if a weight is not finite; Stopped."""
         self.set_coefficients(remaining=1 - (iteration - 1) / self.config.iterations)
         target_kl = self.config.target_kl
         held = self._held()
@@ -191,7 +186,6 @@ class Learner:
 
     def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
         """Compute the loss of a minibatch (Schulman et al. 2017, eq. 9), and scalar metrics.
-
         distribution, values (B,): the network's present outputs."""
         now = self.coefficients
         log_probs = distribution.log_prob(minibatch["actions"])
@@ -218,8 +212,7 @@ class Learner:
         return loss, metrics
 
     def gradient(self, minibatch: Batch) -> Metrics:
-        """Overwrite self.gradients by the gradient of the loss and of the terms that callbacks add;
-        return metrics."""
+        """Overwrite self.gradients by the gradient of loss and callbacks' terms; return metrics."""
         self.gradients.zero_()
         distribution, values = self.forward(minibatch)
         loss, metrics = self.loss(minibatch, distribution, values)
@@ -231,17 +224,14 @@ class Learner:
         return {"loss": loss.detach(), **metrics}
 
     def evaluate(self, batch: Batch) -> tuple[Any, Any]:
-        """Return the log-probabilities of a batch's actions, None without actions, and its values:
-        (B,) each."""
+        """Return log-probabilities (B,) of a batch's actions, if it has any, and values (B,)."""
         distribution, values = self.forward(batch)
         log_probs = distribution.log_prob(batch["actions"]) if "actions" in batch else None
         return log_probs, values
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
-        """Return the distribution of a batch's actions, within its masks, and its values (B,).
-
-        Rows are read one by one, each with its own recurrent state if there are states; as whole
-        sequences if they have "starts"; or as features, which a shared trunk has made of them."""
+        """Return the distribution of actions within masks, and values (B,). Rows are features of a
+        shared trunk, sequences if they have "starts", or steps, each with its own state if any."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
@@ -259,8 +249,7 @@ class Learner:
         return losses.standardize(advantages)
 
     def clip_gradient(self) -> Any:
-        """Clip self.gradients to --max_grad_norm; return its norm before (Pascanu et al. 2013,
-        algorithm 1)."""
+        """Clip the gradients to --max_grad_norm; return their norm (Pascanu et al. 2013)."""
         norm = self.gradients.norm()
         if self.config.max_grad_norm > 0:
             self.gradients *= (self.config.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
@@ -291,13 +280,12 @@ class Learner:
         self.config = config
 
     def table(self, array: ndarray) -> Tensor:
-        """Return an array as a tensor on the learner's device, in float32 at most."""
+        """Return an array as a tensor on the learner's device, float64 as float32."""
         if array.dtype == np.float64:
             array = array.astype(np.float32)
         return as_tensor(np.ascontiguousarray(array)).to(self.weights.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of learning: tensors and JSON values, by name."""
         moments = self.optimizer.state_dict()["state"].get(0, {})
         return {
             **{f"model.{name}": x.detach() for name, x in named_tensors(self.model).items()},
@@ -307,8 +295,8 @@ class Learner:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what state_dict() returned. Raises CheckpointError for tensors of other names or
-        shapes, before anything is changed: torch's kernels would write beyond a short one."""
+        """Raises CheckpointError for tensors of other names or shapes, before anything is changed:
+        torch's kernels would write beyond a short one."""
         own = named_tensors(self.model)
         saved, moments = select("model", state), select("optimizer", state)
         if {name: x.shape for name, x in saved.items()} != {n: x.shape for n, x in own.items()}:
@@ -326,7 +314,7 @@ class Learner:
         self.num_skipped = int(state["num_skipped"])
 
     def _evaluate_in_chunks(self, batch: Batch) -> list[ndarray]:
-        """Evaluate a batch in chunks of the size of a minibatch, so that memory suffices."""
+        """Evaluate a batch in chunks of a minibatch's size, so that memory suffices."""
         num_rows = len(batch["actions"])
         size = self.config.batch_size or -(-num_rows // self.config.num_minibatches)
         chunks = []
@@ -336,12 +324,10 @@ class Learner:
         return [torch.cat(x).cpu().numpy() for x in zip(*chunks, strict=True)]
 
     def _values_of(self, tables: dict[str, ndarray]) -> ndarray:
-        """Return the values (n,) of rows (n, ...)."""
         rows = {name: self.table(x) for name, x in tables.items() if x.size}
         return self.evaluate(rows)[1].cpu().numpy()
 
     def _minibatches(self, batch: Batch, iteration: int) -> Iterator[Batch]:
-        """Yield the minibatches of all epochs, with standardised advantages."""
         config = self.config
         drawn = draw_minibatches(
             config,

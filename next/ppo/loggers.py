@@ -16,13 +16,13 @@ from ppo.callbacks import Callback
 from ppo.checkpoint import write
 from ppo.config import Config
 from ppo.errors import ConfigError, suggest
+from ppo.rollout import Metrics
 from ppo.statistics import RETURN
 
 if TYPE_CHECKING:
     from ppo.policy import Evaluation
     from ppo.run import Run
 
-METRICS, EVALUATIONS = "metrics.csv", "evaluations.jsonl"
 SECONDS_BETWEEN_LINES = 5.0
 HISTOGRAM_EVERY = 10  # iterations
 SHOWN = {
@@ -39,18 +39,17 @@ class Logger(Callback):
 
 
 class MetricsFile(Callback):
-    """Write metrics.csv, a row for each iteration, and evaluations.jsonl, a line for each
-    evaluation. A resumed run removes the rows of iterations that it repeats."""
+    """Write metrics.csv and evaluations.jsonl. A resumed run removes rows that it repeats."""
 
     def on_start(self, run: "Run") -> None:
-        self.path = run.folder.path / METRICS
+        self.path = run.folder.path / "metrics.csv"
         rows = [row for row in read_rows(self.path) if int(row["iteration"]) <= run.iteration]
         self.columns = [*rows[0]] if rows else []
         if self.path.exists():
             self._rewrite(rows)
 
     def on_iteration(self, run: "Run") -> None:
-        row = {name: _shown(value) for name, value in run.metrics.items()}
+        row = {x: f"{y:.6g}" if isinstance(y, float) else y for x, y in run.metrics.items()}
         if new := [name for name in row if name not in self.columns]:
             self.columns += new
             self._rewrite([*read_rows(self.path), row])
@@ -59,19 +58,19 @@ class MetricsFile(Callback):
                 csv.DictWriter(file, self.columns).writerow(row)
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
-        with (run.folder.path / EVALUATIONS).open("a") as file:
+        with (run.folder.path / "evaluations.jsonl").open("a") as file:
             file.write(json.dumps({"step": run.step, **asdict(result)}) + "\n")
 
-    def _rewrite(self, rows: Sequence[dict[str, str]]) -> None:
+    def _rewrite(self, rows: list[Metrics]) -> None:
         text = io.StringIO()
         if rows:
-            writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore")
+            writer = csv.DictWriter(text, self.columns, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(rows)
         write(self.path, text.getvalue().encode())
 
 
-def read_rows(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path) -> list[Metrics]:
     """Read the rows of metrics.csv, but for an unfinished last line; none if there is no file."""
     try:
         text = path.read_text(errors="replace")
@@ -81,20 +80,15 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     return [row for row in rows if (row.get("iteration") or "").isdigit() and None not in row]
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
-
-
 class Console(Logger):
     """Print a line every few seconds, and what evaluations came to. notes: to print first."""
 
-    def __init__(self, notes: Sequence[str] = ()) -> None:
+    last_time = -SECONDS_BETWEEN_LINES
+
+    def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
 
     def on_start(self, run: "Run") -> None:
-        self.last_time = -SECONDS_BETWEEN_LINES
         print(*self.notes, f"run folder: {run.folder.shown}", sep="\n", flush=True)
 
     def on_iteration(self, run: "Run") -> None:
@@ -104,8 +98,10 @@ class Console(Logger):
             return
         self.last_time = now
         metrics = run.metrics
-        parts = [f"step {run.step:,} of {run.config.iterations * run.config.rollout_size:,}"]
-        parts.append(f"{metrics['steps_per_second']:,.0f} steps/s")
+        parts = [
+            f"step {run.step:,} of {run.config.iterations * run.config.rollout_size:,}",
+            f"{metrics['steps_per_second']:,.0f} steps/s",
+        ]
         for label, name in SHOWN.items():
             if metrics.get(name) is not None:
                 parts.append(f"{label} {metrics[name]:.4g}")
@@ -122,10 +118,6 @@ class Console(Logger):
             )
 
 
-def _numbers(run: "Run") -> dict[str, Any]:
-    return {name: x for name, x in run.metrics.items() if x is not None}
-
-
 class TensorBoard(Logger):
     """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
 
@@ -138,8 +130,9 @@ class TensorBoard(Logger):
         self.writer = self.make_writer(str(run.folder.path), purge_step=run.step)
 
     def on_iteration(self, run: "Run") -> None:
-        for name, value in _numbers(run).items():
-            self.writer.add_scalar(name, value, run.step)
+        for name, value in run.metrics.items():
+            if value is not None:
+                self.writer.add_scalar(name, value, run.step)
         if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
             self.writer.add_histogram("episode_returns", np.array(run.episodes.returns), run.step)
 
@@ -148,8 +141,7 @@ class TensorBoard(Logger):
 
 
 class WandB(Logger):
-    """Log to Weights & Biases, under the name of the run's folder; a resumed run goes on there.
-    Project, entity and so on are those of wandb's environment variables."""
+    """Log to Weights & Biases, under the name of the run's folder (see wandb's variables)."""
 
     def __init__(self) -> None:
         import wandb
@@ -169,7 +161,7 @@ class WandB(Logger):
         )
 
     def on_iteration(self, run: "Run") -> None:
-        values = _numbers(run)
+        values = {name: x for name, x in run.metrics.items() if x is not None}
         if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
             values["episode_returns"] = self.wandb.Histogram(run.episodes.returns)
         self.run.log(values, step=run.step)
@@ -182,19 +174,18 @@ class WandB(Logger):
         self.run.finish()
 
 
-LOGGERS: dict[str, type[Logger]] = {"tensorboard": TensorBoard, "wandb": WandB}
+LOGGERS = {"tensorboard": TensorBoard, "wandb": WandB}
 
 
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:
-    """Make the loggers of a run: metrics.csv, the console unless --logger=none, and others. notes:
-    for the user. Raises ConfigError for an unknown one, or a missing package."""
+    """Make the loggers of a run. Raises ConfigError for an unknown one, or a missing package."""
     loggers: list[Callback] = [MetricsFile()]
     if config.logger:
         loggers.append(Console(notes))
     for name in dict.fromkeys(x for x in config.logger if x != "console"):
         if name not in LOGGERS:
-            names = ["console", *LOGGERS, "none"]
-            raise ConfigError(f"--logger={name} is unknown{suggest(name, names)}")
+            hint = suggest(name, ["console", *LOGGERS, "none"])
+            raise ConfigError(f"--logger={name} is unknown{hint}")
         try:
             loggers.append(LOGGERS[name]())
         except ImportError as error:

@@ -54,7 +54,6 @@ class OpenEpisodes:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state; actions as a tuple of arrays, which do not change any more."""
         return {
             "numbers": self.numbers,
             "lengths": self.lengths,

@@ -28,13 +28,13 @@ class Adam:
 
     def step(self) -> None:
         """Move the weights by their gradient."""
-        step, *averages = self.moments.values()
+        step, mean, square = self.moments.values()
         step += 1
         torch._fused_adam_(
             [self.weights],
             [self.gradients],
-            averages[:1],
-            averages[1:],
+            [mean],
+            [square],
             [],
             [step],
             lr=self.param_groups[0]["lr"],
@@ -47,23 +47,21 @@ class Adam:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, in the form of torch.optim.Adam's."""
         return {"state": {0: self.moments}, "param_groups": self.param_groups}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore what state_dict returned."""
         for name, tensor in self.moments.items():
             tensor.copy_(state["state"][0][name])
 
 
 def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
-    """Move a model's parameters and gradients into two vectors (P,), of which they become views, so
-    that clipping the gradient and stepping the optimizer are one operation each."""
+    """Make a model's parameters and gradients views of two vectors (P,), so that clipping the
+    gradient and stepping the optimizer are one operation each."""
     parameters = list(model.parameters())
     weights = nn.utils.parameters_to_vector(parameters).detach()
     gradients = torch.zeros_like(weights)
     nn.utils.vector_to_parameters(weights, parameters)
-    parts = torch.split(gradients, [parameter.numel() for parameter in parameters])
+    parts = gradients.split([x.numel() for x in parameters])
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
     return weights, gradients

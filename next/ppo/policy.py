@@ -258,7 +258,7 @@ class Play(Worker):
 
 def write_video(path: Path, frames: list[ndarray], fps: float) -> None:
     """Write images (H, W, 3) as a video. Raises ConfigError if that is not possible."""
-    options = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
+    options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
     try:
         import imageio.v3 as imageio
 

@@ -7,18 +7,17 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from ppo.errors import ConfigError, reason
 
 M_TRIM_THRESHOLD = -1  # of glibc's malloc.h
 M_MMAP_MAX = -4
-HEARD = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGHUP")
+HEARD = signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP
 
 
 def core_numbers() -> list[int]:
-    """Return the numbers of the cores that this process may use, [] where nothing tells them."""
+    """Return the numbers of the cores that this process may use, [] where they are unknown."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
@@ -60,8 +59,7 @@ def has_bfloat16(device: str) -> bool:
 
 @contextmanager
 def training_process(num_threads: int) -> Iterator[None]:
-    """Set this process up for training; restore torch's threads and random state when the context
-    is left."""
+    """Set this process up for training; restore torch's threads and random state afterwards."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -86,8 +84,7 @@ def training_process(num_threads: int) -> Iterator[None]:
 
 @contextmanager
 def flush_denormals() -> Iterator[None]:
-    """Compute with zero in place of denormal numbers, with which processors take up to a hundred
-    times as long. Adam's averages of weights without a gradient decay to them."""
+    """Compute with zero in place of denormals, which are slow: Adam's averages decay to them."""
     import torch
 
     was_on = not torch.full((1,), 1e-39).mul(1.0).any()
@@ -99,33 +96,27 @@ def flush_denormals() -> Iterator[None]:
 
 
 class StopSignals:
-    """Note signals that end a run while the context lasts; all that wait look at the flag. A first
-    Ctrl-C lets the iteration finish; a second one, or another signal, is urgent."""
+    """Note signals that end a run. A first Ctrl-C lets the iteration finish; others are urgent."""
 
-    def __init__(self) -> None:
-        self.received: signal.Signals | None = None
-        self.is_urgent = False
-        self.previous: dict[int, Any] = {}
+    received: signal.Signals | None = None
+    is_urgent = False
 
     def __enter__(self) -> "StopSignals":
-        if threading.current_thread() is threading.main_thread():  # only there can they be heard
-            for number in (getattr(signal, name) for name in HEARD):
-                if signal.getsignal(number) != signal.SIG_IGN:  # as by nohup
-                    self.previous[number] = signal.signal(number, self._note)
+        can_hear = threading.current_thread() is threading.main_thread()
+        heard = [x for x in HEARD if can_hear and signal.getsignal(x) != signal.SIG_IGN]  # by nohup
+        self.previous = {x: signal.signal(x, self._note) for x in heard}
         return self
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self.previous.items():
             signal.signal(number, handler)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _note(self, number: int, frame: Any) -> None:
         self.is_urgent = self.received is not None or number != signal.SIGINT
         self.received = self.received or signal.Signals(number)
 
     def urgent(self) -> bool:
-        """Return whether to stop at once rather than at the end of the iteration."""
         return self.is_urgent
 
     def any(self) -> bool:
-        """Return whether there was a signal."""
         return self.received is not None

@@ -2,8 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +56,7 @@ class Run:
         self.config = config = settings.spaces.config
         self.given = settings.given.to_json()
         self.folder = folder
+        self.note = folder.note  # tell the user a sentence, and keep it in notes.txt
         self.callbacks = [*callbacks]
         self.signals = signals
         self.checkpoints = Checkpoints(folder.path / "checkpoints")
@@ -66,7 +66,6 @@ class Run:
         self.metrics: Metrics = {}
         self.batch: Batch = {}
         self.env_attributes: dict[str, Any] = {}  # of new episodes, by set_env
-        self.times: dict[str, float] = {}  # of this iteration's phases
         self.state: dict[str, Any] = {}  # of the last whole iteration
         self.is_save_due = False  # after this iteration
         self.is_best = False
@@ -102,7 +101,7 @@ class Run:
         if self.config.inference == "learner" and self.config.device != "cpu":
             make_actor = MakeTorchActor(self.spaces, self.config.device)
         should_stop = self.signals.urgent
-        self.pool = WorkerPool(self.spaces, self.shared, make_actor, should_stop, self.note_loss)
+        self.pool = WorkerPool(self.spaces, self.shared, make_actor, should_stop, self.note)
         if self.iteration:
             self._restore_episodes(self.pool)
         self.notify("on_start")
@@ -112,32 +111,31 @@ class Run:
     def collect(self) -> Rollout:
         """Have workers collect the next rollout, by the weights that were published."""
         assert self.pool
-        with self.timer("collecting"):
-            self.rollout.report = self.pool.collect(self.iteration + 1, self.env_attributes)
+        self.begun = time.perf_counter()
+        self.rollout.report = self.pool.collect(self.iteration + 1, self.env_attributes)
+        self.collected = time.perf_counter()
         self.iteration += 1
         self.normalize_reward.returns[self.rollout.report.new] = 0
         self.open_episodes.update(self.rollout, self.env_attributes)
         return self.rollout
 
     def make_batch(self, rollout: Rollout) -> Batch:
-        """Normalise a rollout, and evaluate it under the weights that collected it. Rewards are
-        scaled by statistics that include those of this rollout; observations are not."""
-        with self.timer("learning"):
-            rewards = rollout.rewards
-            if self.config.clip_rewards:
-                rewards = np.sign(rewards)
-            elif self.config.normalize_rewards:
-                rewards = self.normalize_reward.update_and_scale(rewards, rollout.dones)
-            self.batch = self.learner.make_batch(rollout, self.normalize, rewards)
-            self.notify("on_batch", self.batch)
+        """Normalise a rollout, and evaluate it under the weights that collected it. Statistics of
+        rewards include this rollout, those of observations do not."""
+        rewards = rollout.rewards
+        if self.config.clip_rewards:
+            rewards = np.sign(rewards)
+        elif self.config.normalize_rewards:
+            rewards = self.normalize_reward.update_and_scale(rewards, rollout.dones)
+        self.batch = self.learner.make_batch(rollout, self.normalize, rewards)
+        self.notify("on_batch", self.batch)
         return self.batch
 
     def update(self, batch: Batch) -> Metrics:
         """Learn from a batch, and publish the new weights and statistics."""
-        with self.timer("learning"):
-            self.normalize.update(self.rollout.tables[NUMBERS][:-1])
-            metrics = self.learner.update(batch, self.iteration, self.signals.urgent)
-            self.publish()
+        self.normalize.update(self.rollout.tables[NUMBERS][:-1])
+        metrics = self.learner.update(batch, self.iteration, self.signals.urgent)
+        self.publish()
         return metrics
 
     def end_iteration(self, metrics: Metrics) -> None:
@@ -145,19 +143,20 @@ class Run:
         for episode in self.rollout.report.episodes:
             self.episodes.add(episode)
             self.notify("on_episode", episode)
-        before, self.clock = self.clock, time.perf_counter()
-        self.seconds += self.clock - before
+        now = time.perf_counter()
+        self.seconds += now - self.clock
+        self.clock = now
         self.metrics = {
             "iteration": self.iteration,
             "step": self.step,
             "seconds": self.seconds,
-            "steps_per_second": self.config.rollout_size / sum(self.times.values()),
+            "steps_per_second": self.config.rollout_size / (now - self.begun),
             "episodes": self.episodes.count,
             **self.episodes.means(),
             **metrics,
-            **self.times,
+            "seconds_collecting": self.collected - self.begun,
+            "seconds_learning": now - self.collected,
         }
-        self.times = {}
         if metrics["skipped_steps"]:
             self.note(
                 f"warning: {metrics['skipped_steps']} gradient steps of iteration {self.iteration} "
@@ -180,8 +179,7 @@ class Run:
         return bool(every and self.iteration % every == 0)
 
     def log(self, name: str, value: float | None) -> None:
-        """Add a metric to this iteration; None: no value. Raises ValueError for a value that is not
-        finite."""
+        """Add a metric to this iteration, or None. Raises ValueError if it is not finite."""
         if not math.isfinite(value or 0):
             raise ValueError(f"the metric {name}={value} is not finite")
         self.metrics[name] = None if value is None else float(value)
@@ -196,13 +194,13 @@ class Run:
         self.is_best |= is_best
 
     def set_env(self, **attributes: Any) -> None:
-        """Change the training task: from its next episode on, each environment gets attributes,
-        which are JSON values. They are passed to its method set_training, or else set by name."""
+        """Give environments attributes (JSON values) from their next episode on, by their method
+        set_training, or else by name."""
         self.env_attributes = {**self.env_attributes, **attributes}
 
     def change(self, **flags: Any) -> None:
-        """Give flags such as learning_rate other values from the next iteration on. Raises
-        ConfigError for one that cannot change during a run."""
+        """Give flags other values from the next iteration on. Raises ConfigError for flags that
+        cannot change during a run."""
         live = flag_names("live")
         values = checked(flags, flags_of(Config))
         if fixed := values.keys() - {*live}:
@@ -213,17 +211,13 @@ class Run:
         self.given |= {name: x for name, x in self.config.to_json().items() if name in values}
         self.learner.change(self.config)
 
-    def note(self, sentence: str, details: str = "") -> None:
-        """Tell the user a sentence, and keep it in notes.txt."""
-        self.folder.note(sentence, details)
-
     def policy(self) -> Policy:
         """Return the present policy, with copies of weights and statistics."""
         return Policy(self.spaces, copied(policy_state(self)), self.make_actor)
 
     def evaluate(self, episodes: int | None = None) -> Evaluation:
-        """Evaluate the present policy, by default in --eval_episodes; nothing of the run changes.
-        There are no episodes if the environment fails. Raises Stopped after a signal."""
+        """Evaluate the present policy, by default for --eval_episodes. There are no episodes if the
+        environment fails. Raises Stopped after a signal."""
         is_over = self.iteration >= self.config.iterations or bool(self.stop_reason)
         should_stop = self.signals.any if is_over else self.signals.urgent
         try:
@@ -274,8 +268,7 @@ class Run:
                 self.pool.act_by(self.make_actor)
 
     def save_state(self) -> str:
-        """Save the state that was taken last; return what has failed, or "". It is tried again at
-        the next checkpoint."""
+        """Save the state that was taken last; return what has failed, or ""."""
         try:
             self.checkpoints.save(self.state, is_best=self.is_best)
         except OSError as error:
@@ -294,14 +287,6 @@ class Run:
         finally:
             if self.pool:
                 self.pool.close()
-
-    @contextmanager
-    def timer(self, phase: str) -> Iterator[None]:
-        """Add the seconds of the context to a phase of this iteration."""
-        start = time.perf_counter()
-        yield
-        name = f"seconds_{phase}"
-        self.times[name] = self.times.get(name, 0.0) + time.perf_counter() - start
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what belongs to the run itself."""
@@ -326,6 +311,3 @@ class Run:
                 "repeated, and new ones begin there"
             )
 
-    def note_loss(self, cause: str, details: str) -> None:
-        """Tell the user that a worker is replaced."""
-        self.note(f"warning: a worker is replaced; {cause}", details)

@@ -23,20 +23,17 @@ LOOK = {"total_steps": 0, "num_minibatches": 1, "batch_size": None}  # settings 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run begins with. given: its settings, some of which may be "auto"; spaces.config: the
-    same, with every "auto" resolved but those of clip_value_coef and learner; notes: for the user.
-    """
+    """What a run begins with. given: with "auto"; spaces.config: the same, but with every "auto"
+    resolved except those of clip_value_coef and learner; notes: for the user."""
 
     given: Config
     spaces: Spaces
-    notes: tuple[str, ...] = ()
+    notes: list[str]
 
 
 def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Settings:
-    """Return the settings that flags, as values or texts, lead to.
-
-    Raises ConfigError for an unknown flag, an unsuitable value, or an environment, a network or a
-    device that cannot be used."""
+    """Return the settings that flags, as values or texts, lead to. Raises ConfigError for an
+    unknown flag, an unsuitable value, or what cannot be used."""
     values = checked(given, flags_of(Config))
     env_name = values.get("env_name", Config.env_name)
     spec = find_spec(env_name)
@@ -55,43 +52,39 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
     if tuned:
         listed = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {listed}")
-    config = Config(**{**tuned, **values}, hooks=(*overriding(callbacks, "on_model"),))
-    return Settings(config, resolve(config, spaces), tuple(notes))
+    config = Config(**tuned, **values, hooks=(*overriding(callbacks, "on_model"),))
+    return Settings(config, resolve(config, spaces), notes)
 
 
 def resolve(config: Config, spaces: Spaces) -> Spaces:
-    """Return spaces with settings in which every "auto" is replaced. Raises ConfigError for a
-    device that cannot be used, or a flag that does not suit the observations or actions."""
-    layout = spaces.layout
-    has_images = bool(layout.images)
+    """Return spaces with every "auto" of config replaced. Raises ConfigError for what is unfit."""
+    has_images = bool(spaces.layout.images)
+    has_numbers = spaces.layout.has_numbers
     device = find_device(config.device, has_images)
-    name = config.model
-    if name == "auto":
-        name = "cnn" if has_images else "mlp"
+    fitting = "cnn" if has_images else "mlp"
+    name = fitting if config.model == "auto" else config.model
     if name in ("mlp", "cnn", "cnn_small") and (name == "mlp") == has_images:
-        fitting = "cnn" if has_images else "mlp"
-        raise ConfigError(
-            f"--model={name} cannot read the observations {spaces.observations}: give "
-            f"--model={fitting}"
-        )
+        what = f"--model={name} cannot read the observations {spaces.observations}"
+        raise ConfigError(f"{what}: give --model={fitting}")
     unsuitable = {
         "--end_on_life_loss is for Atari games": config.end_on_life_loss
         and not spaces.make_env.is_atari,
         "--screen_size is for images": config.screen_size != 84 and not has_images,
         "--normalize_observations is for numbers": config.normalize_observations is True
-        and not layout.has_numbers,
+        and not has_numbers,
         "--use_sde is for continuous actions": config.use_sde
         and not isinstance(spaces.actions, Box),
         f"--model={name} shares its trunk, --share_trunk=False": config.share_trunk is False
         and name in RECURRENT,
     }
-    for sentence in (x for x, is_wrong in unsuitable.items() if is_wrong):
-        raise ConfigError(f"{sentence}: leave it out")
-    meanings = {
+    for sentence, is_wrong in unsuitable.items():
+        if is_wrong:
+            raise ConfigError(f"{sentence}: leave it out")
+    meanings: dict[str, Any] = {
         "model": name,
-        "hidden_size": HIDDEN_SIZES.get(name, HIDDEN_SIZES["mlp"]) if isinstance(name, str) else 64,
+        "hidden_size": HIDDEN_SIZES.get(name, 64),
         "frame_stack": 4 if has_images else 1,
-        "normalize_observations": layout.has_numbers,
+        "normalize_observations": has_numbers,
         "normalize_rewards": not has_images and not config.clip_rewards,
         "share_trunk": has_images or name in RECURRENT,
         "log_std_init": -2.0 if config.use_sde else 0.0,
@@ -104,15 +97,13 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
 
 
 def _kind_of(spaces: Spaces) -> str:
-    """Return the name of the preset for environments of a kind."""
     if spaces.layout.images:
         return "Atari" if spaces.make_env.is_atari else "images"
     return "continuous" if isinstance(spaces.actions, Box) else "discrete"
 
 
 def _read_preset(name: str, flag: str) -> dict[str, Any]:
-    """Return the flags of a preset, by its name or file. flag: what --preset is."""
-    known = [path.stem for path in sorted(PRESETS.glob("*.json"))]
+    known = [path.stem for path in PRESETS.glob("*.json")]
     if flag == "none" or (flag == "auto" and name not in known):
         return {}
     if name not in known and not name.endswith(".json"):

@@ -57,9 +57,9 @@ def train(
     """Train a policy by PPO, to the end or until a signal, and leave this process as it was.
 
     env: an id, a class or a function; config: settings in place of tuned ones; learner: a subclass
-    of Learner; model: a subclass of ActorCritic; callbacks: objects; flags: of Config, take
-    precedence. Raises ConfigError before the first iteration, CheckpointError if there is nothing
-    to resume, RunInUse, TrainingError, SaveFailed, Interrupted, and what callbacks raise."""
+    of Learner; model: a subclass of ActorCritic; flags: of Config, take precedence. Raises
+    ConfigError, CheckpointError, RunInUse, TrainingError, SaveFailed, Interrupted, and what
+    callbacks raise."""
     given: dict[str, Any] = {}
     if config:
         given = {name: getattr(config, name) for name in flag_names()} | {"preset": "none"}
@@ -69,7 +69,6 @@ def train(
 
 
 def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> RunSummary:
-    """Train with flags, as values or texts. Returns and raises as train does."""
     values = checked(given, flags_of(Config))
     names = ("resume", "run_dir", "name")
     resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
