@@ -93,7 +93,7 @@ class AtariGame(Env):
         return self.screen.copy(), reward, terminated, ale.game_truncated(), {"lives": ale.lives()}
 
     def render(self) -> Any:
-        return self.env.render()
+        return self.env.unwrapped.render()
 
     def close(self) -> None:
         self.env.close()
@@ -102,7 +102,9 @@ class AtariGame(Env):
 class EndOnLifeLoss(Wrapper):
     """End the episode when a life is lost; the reset after that continues the game."""
 
-    life_lost = False  # and the game goes on
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.life_lost = False  # and the game goes on
 
     def reset(self, **options: Any) -> Any:
         if not self.life_lost:

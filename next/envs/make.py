@@ -174,6 +174,13 @@ class Spaces:
     def with_config(self, config: Config) -> "Spaces":
         return replace(self, make_env=replace(self.make_env, config=config))
 
+    def of_evaluations(self) -> "Spaces":
+        """Return the same with the environment of --eval_env, if there is one."""
+        name = self.config.eval_env
+        if name is None:
+            return self
+        return replace(self, make_env=EnvMaker(replace(self.config, env_name=name)))
+
 
 def look(config: Config) -> Spaces:
     """Make an environment, reset it and, if all actions are allowed, take a random step: a first

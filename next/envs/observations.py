@@ -64,10 +64,10 @@ class Layout:
         self.num_vectors = 1 if self.images or stack == "auto" else stack
         self.columns: dict[str, slice] = {}
         self.tables: dict[str, Box] = {}
-        alone: Any = found[0].space if len(found) == self.num_vectors == 1 else None
-        self.is_plain = isinstance(alone, Box) and alone.shape != () and not self.images
+        alone = isinstance(space, Box) and self.num_vectors == 1 and not self.images
+        self.is_plain = alone and space.shape != ()
         if self.is_plain:
-            self.tables[NUMBERS] = alone
+            self.tables[NUMBERS] = space
         elif self.vectors:
             size = 0
             dtypes: list[Any] = [np.float32] if self.images else []
@@ -78,7 +78,10 @@ class Layout:
                 if isinstance(part.space, Box) or not self.images:
                     dtypes.append(part.space.dtype)
             dtype: Any = np.result_type(*dtypes).type
-            self.tables[NUMBERS] = Box(-np.inf, np.inf, (size * self.num_vectors,), dtype)
+            is_whole = np.issubdtype(dtype, np.integer)
+            limits: Any = np.iinfo(dtype) if is_whole else np.finfo(dtype)
+            shape = (size * self.num_vectors,)
+            self.tables[NUMBERS] = Box(limits.min, limits.max, shape, dtype)
         for part in self.images:
             self.tables[self.table_of(part)] = self.make_stack(part).space
 

@@ -17,7 +17,7 @@ from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT, DrawNoise
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
     "tanh": (np.tanh, lambda x, out: np.subtract(1, np.multiply(x, x, out), out)),
     "relu": (
-        lambda x, out: np.maximum(x, 0, out),
+        lambda x, out: np.maximum(x, 0, out=out),
         lambda x, out: np.not_equal(x, 0, out, casting="unsafe"),
     ),
 }

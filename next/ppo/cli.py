@@ -20,7 +20,7 @@ USAGE = """Train PPO on ENV, or evaluate runs or policy files:
   ppo [train] [ENV] [--flag=value ...]
   ppo evaluate RUN ... [--flag=value ...]
 
---help=all shows every flag; --config=FILE reads flags from TOML or JSON.
+--config=FILE reads flags from TOML or JSON; --help=all shows every flag.
 """
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
 ENVIRONMENT = re.compile(r":|-v\d+$")

@@ -125,6 +125,8 @@ class Config:
     """Folder or name of the run to resume (auto: --run_dir or --name, if there is such a run)."""
     eval_every: int | None = flag(None, 1)
     """Iterations between evaluations, of which the best state is kept (none: only at the end)."""
+    eval_env: Any | None = fixed(None)
+    """Environment of evaluations (none: that of training)."""
     eval_episodes: int = flag(20, 0, 1e6)
     """Episodes per evaluation, with deterministic actions."""
     checkpoint_every: int = flag(100, 1)
@@ -177,7 +179,9 @@ def flag_names(scope: str | None = None) -> list[str]:
 
 
 def name_of(thing: Any) -> str:
-    """Return the module:Name of a class or function, or else of an object's class."""
+    """Return a text, or the module:Name of a class or function, or else of an object's class."""
+    if isinstance(thing, str):
+        return thing
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 

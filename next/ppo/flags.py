@@ -139,6 +139,7 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
 
 def known_name(name: str, flags: Flags) -> str:
     """Return the name of a flag, given it or an alias. Raises ConfigError if it is unknown."""
+    name = name.replace("-", "_")
     full = ALIASES.get(name, name)
     if full not in flags:
         raise ConfigError(f"unknown flag --{name}{suggest(name, [*flags, *ALIASES])}")
@@ -173,8 +174,10 @@ def _parse(kind: Any, value: Any, flag: Flag) -> Any:
     if kind in (int, float) and not isinstance(value, bool):
         return _number(kind, value, flag)
     if kind is dict:
-        text = value if isinstance(value, str) else json.dumps(value)
-        return dict(json.loads(text) if text.startswith("{") else ast.literal_eval(text))
+        found = json.loads(value) if isinstance(value, str) else value
+        if not isinstance(found, dict) or json.loads(json.dumps(found)) != found:
+            raise ValueError
+        return found
     if kind is Shape:
         shape, _, start = value.partition(":")
         _number(float, start, flag)

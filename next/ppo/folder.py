@@ -7,27 +7,34 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ppo.checkpoint import LAST, remove_temporary, write
+from ppo.checkpoint import BEST, LAST, remove_temporary, write
 from ppo.config import Config, name_of
-from ppo.errors import ConfigError, RunInUse
+from ppo.errors import CheckpointError, ConfigError, RunInUse
 
 # What may be in the folder of a run that --resume=auto begins, since it has no checkpoint yet.
 BEFORE_CHECKPOINT = {"lock", "config.json", "metrics.csv", "notes.txt", "checkpoints"}
+WRITTEN_LATE = ("metrics.csv", "evaluations.jsonl", "summary.json", f"checkpoints/{BEST}")
 
 
 def find_resumed(config: Config) -> Path | None:
-    """Return the folder of the run that --resume names, None for a new one. Raises ConfigError."""
+    """Return the folder of the run that --resume names, None for a new one. Raises ConfigError,
+    CheckpointError if only its last checkpoint is missing."""
     if config.resume is None:
         return None
-    if config.resume == "auto":
-        path = _named_folder(config)
-        if not path:
-            raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
-        return path if (path / "checkpoints" / LAST).exists() else None
-    for path in Path(config.resume), Path("runs", config.resume):
-        if (path / "checkpoints" / LAST).exists():
-            return path
-    raise ConfigError(f"--resume={config.resume}: there is no run with a checkpoint")
+    if config.resume != "auto":
+        for path in Path(config.resume), Path("runs", config.resume):
+            if (path / "checkpoints" / LAST).exists():
+                return path
+        raise ConfigError(f"--resume={config.resume}: such a run has no checkpoints/{LAST}")
+    folder = _named_folder(config)
+    if not folder:
+        raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
+    last = folder / "checkpoints" / LAST
+    if last.exists():
+        return folder
+    if any(last.parent.glob("[0-9]*.safetensors")):
+        raise CheckpointError(f"{last} is missing: copy another checkpoint there to go on")
+    return None
 
 
 def _named_folder(config: Config) -> Path | None:
@@ -45,7 +52,7 @@ class RunFolder:
             self.shown = path or _new_folder(config)
             self.path = self.shown.absolute()  # an environment may change the working folder
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in ("metrics.csv", "summary.json"):  # which are written late
+            for name in WRITTEN_LATE:
                 if (self.path / name).is_dir():
                     raise IsADirectoryError(0, f"{name} is a folder")
             self.lock = (self.path / "lock").open("a")
@@ -86,8 +93,7 @@ class RunFolder:
 
 
 def _new_folder(config: Config) -> Path:
-    named = config.env_name if isinstance(config.env_name, str) else name_of(config.env_name)
-    name = named.rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
+    name = name_of(config.env_name).rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
     number = 0
     while True:
         number += 1

@@ -244,7 +244,12 @@ class Learner:
             distribution = distribution.masked(batch["action_masks"])
         return distribution, values
 
-    def standardize(self, advantages: Tensor) -> Tensor:
+    def gather(self, batch: Batch, rows: ndarray) -> Batch:
+        """Return some rows (b,) of a batch's tables."""
+        index = torch.from_numpy(rows).to(self.weights.device)
+        return {name: x.index_select(0, index) for name, x in batch.items()}
+
+    def standardize(self, advantages: Any) -> Any:
         """Scale advantages (B,) to mean 0 and standard deviation 1."""
         return losses.standardize(advantages)
 
@@ -338,8 +343,7 @@ class Learner:
         if config.normalize_advantages == "rollout":
             batch = {**batch, "advantages": self.standardize(batch["advantages"])}
         for rows in drawn:
-            index = torch.from_numpy(rows).to(self.weights.device)
-            minibatch = {name: x.index_select(0, index) for name, x in batch.items()}
+            minibatch = self.gather(batch, rows)
             if config.normalize_advantages == "minibatch":
                 minibatch["advantages"] = self.standardize(minibatch["advantages"])
             yield minibatch

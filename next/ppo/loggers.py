@@ -83,10 +83,9 @@ def read_rows(path: Path) -> list[Metrics]:
 class Console(Logger):
     """Print a line every few seconds, and what evaluations came to. notes: to print first."""
 
-    last_time = -SECONDS_BETWEEN_LINES
-
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
+        self.last_time = -SECONDS_BETWEEN_LINES
 
     def on_start(self, run: "Run") -> None:
         print(*self.notes, f"run folder: {run.folder.shown}", sep="\n", flush=True)

@@ -3,99 +3,116 @@
 It takes a third of torch's time. ppo.probe compares both, so that an edit of torch's counts."""
 
 import math
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor
 
 from ppo.callbacks import Callback, overriding
 from ppo.config import Config
+from ppo.envs.make import Spaces
 from ppo.envs.observations import NUMBERS
 from ppo.learner import Learner
 from ppo.losses import MAX_LOG_RATIO
 from ppo.models.actor_critic import ActorCritic
 from ppo.models.noise import EMPTY
-from ppo.models.numpy_mlp import NumpyMLP, structure_of
+from ppo.models.numpy_mlp import NumpyLinear, NumpyMLP, structure_of
 from ppo.rollout import Batch, Metrics
+
+MIN_WORK = 12_000_000  # rows times weights for which waking a second thread is worth it
 
 
 class NumpyLearner(Learner):
+    """The learner of an mlp on the CPU. The value network of a large minibatch is computed by a
+    thread of the standard library's, next to the policy's and with the same bits."""
+
+    def __init__(
+        self, model: ActorCritic, spaces: Spaces, callbacks: Sequence[Callback] = ()
+    ) -> None:
+        super().__init__(model, spaces, callbacks)
+        structure: Any = structure_of(model)
+        self.mlp = NumpyMLP(structure, self.weights.numpy(), self.gradients.numpy())
+        self.thread = ThreadPoolExecutor(1)
+
     @classmethod
     def supports(cls, model: ActorCritic, config: Config, callbacks: Sequence[Callback]) -> bool:
         is_plain = config.device == "cpu" and not overriding(callbacks, "loss")
         return is_plain and structure_of(model) is not None
 
-    @cached_property
-    def mlp(self) -> NumpyMLP:
-        structure: Any = structure_of(self.model)
-        return NumpyMLP(structure, self.weights.numpy(), self.gradients.numpy())
-
     @np.errstate(all="ignore")  # as torch; update() checks for values that are not finite
     def gradient(self, minibatch: Batch) -> Metrics:
         mlp = self.mlp
         now = self.coefficients
-        arrays = {name: x.numpy() for name, x in minibatch.items()}
-        advantages = arrays["advantages"]
-        size = len(advantages)
-        inv_batch = np.full(size, 1 / size, np.float32)  # a product with it is the mean
-        outputs = mlp.forward(mlp.policy_layers, arrays[NUMBERS])
-        distribution = mlp.distribution(outputs[-1], arrays.get("action_masks", EMPTY))
-        log_ratio = distribution.log_prob(arrays["actions"]) - arrays["log_probs"]
-        ratio = np.exp(np.minimum(log_ratio, MAX_LOG_RATIO))
-        gains = ratio * advantages  # ppo.losses.clipped_surrogate
-        clipped = np.minimum(np.maximum(ratio, 1 - now.clip_coef), 1 + now.clip_coef) * advantages
-        has_gradient = (gains <= clipped) & (log_ratio <= MAX_LOG_RATIO)
-        gradient = np.where(has_gradient, gains * -inv_batch, np.float32(0))
-        gradient = distribution.backward(gradient, -now.entropy_coef * inv_batch[0])
-        mlp.policy_head.backward(outputs[-1], gradient)
-        gradient = gradient @ mlp.policy_head.weight
-        if not mlp.is_shared:
-            mlp.backward(mlp.policy_layers, outputs, gradient)
-            outputs = mlp.forward(mlp.value_layers, arrays[NUMBERS])
-        grad_value, value_metrics = self._value_gradients(outputs[-1], arrays, inv_batch)
+        arrays = {name: np.asarray(x) for name, x in minibatch.items()}
+        size = len(arrays["values"])
+        arrays["mean"] = np.full(size, 1 / size, np.float32)  # a product with it is the mean
         if mlp.is_shared:
-            grad_value += gradient
-        mlp.backward(mlp.value_layers, outputs, grad_value)
-        policy_loss = -(np.minimum(gains, clipped) @ inv_batch)
+            outputs = mlp.forward(mlp.policy_layers, arrays[NUMBERS])
+            gradient, metrics = self._policy_gradients(outputs[-1], arrays)
+            grad_value, value_metrics = self._value_gradients(outputs[-1], arrays)
+            mlp.backward(mlp.policy_layers, outputs, gradient + grad_value)
+        else:
+            arguments = (mlp.value_layers, self._value_gradients, arrays)
+            value_part = self._start(size, self._backprop, *arguments)
+            metrics = self._backprop(mlp.policy_layers, self._policy_gradients, arrays)
+            value_metrics = value_part()
+        policy_loss = metrics["policy_loss"]
         value_loss = value_metrics["value_loss"]
-        entropy = distribution.entropy() @ inv_batch
-        return {
-            "loss": policy_loss + now.value_coef * value_loss - now.entropy_coef * entropy,
-            "policy_loss": policy_loss,
-            "value_loss": value_loss,
-            "entropy": entropy,
-            "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ inv_batch,
-            "clip_fraction": (np.abs(ratio - 1) > now.clip_coef) @ inv_batch,
-            **value_metrics,
-        }
+        loss = policy_loss + now.value_coef * value_loss - now.entropy_coef * metrics["entropy"]
+        means = {"loss": loss, "policy_loss": policy_loss, "value_loss": value_loss}
+        return {**means, **metrics, **value_metrics}
+
+    def _start(self, size: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Start a function in the thread if there is enough work; return what waits for it."""
+        if size * len(self.weights) < MIN_WORK:
+            return partial(function, *arguments)
+        return self.thread.submit(function, *arguments).result
+
+    @np.errstate(all="ignore")  # of this thread
+    def _backprop(self, layers: list[NumpyLinear], head_gradients: Any, arrays: Batch) -> Metrics:
+        outputs = self.mlp.forward(layers, arrays[NUMBERS])
+        gradient, metrics = head_gradients(outputs[-1], arrays)
+        self.mlp.backward(layers, outputs, gradient)
+        return dict(metrics)
 
     @np.errstate(all="ignore")
     def evaluate(self, batch: Batch) -> tuple[Any, Any]:
         mlp = self.mlp
-        arrays = {name: x.numpy() for name, x in batch.items()}
+        arrays = {name: np.asarray(x) for name, x in batch.items()}
+        observations = arrays[NUMBERS]
         features: Any = arrays.get("features")
-        if features is None:
-            features = mlp.forward(mlp.value_layers, arrays[NUMBERS])[-1]
-        values = torch.from_numpy(mlp.value_head(features)[:, 0])
-        if "actions" not in arrays:
-            return None, values
-        if not mlp.is_shared:
-            features = mlp.forward(mlp.policy_layers, arrays[NUMBERS])[-1]
-        distribution = mlp.distribution(features, arrays.get("action_masks", EMPTY))
-        return torch.from_numpy(distribution.log_prob(arrays["actions"])), values
+        if mlp.is_shared and features is None:
+            features = mlp.forward(mlp.policy_layers, observations)[-1]
+        value_part = self._start(len(observations), self._values, observations, features)
+        log_probs = None
+        if "actions" in arrays:
+            if not mlp.is_shared:
+                features = mlp.forward(mlp.policy_layers, observations)[-1]
+            distribution = mlp.distribution(features, arrays.get("action_masks", EMPTY))
+            log_probs = torch.from_numpy(distribution.log_prob(arrays["actions"]))
+        return log_probs, torch.from_numpy(value_part())
 
-    def standardize(self, advantages: Tensor) -> Tensor:
-        array = advantages.numpy()
+    @np.errstate(all="ignore")
+    def _values(self, observations: ndarray, features: ndarray | None) -> ndarray:
+        if features is None:
+            features = self.mlp.forward(self.mlp.value_layers, observations)[-1]
+        return self.mlp.value_head(features)[:, 0]
+
+    def gather(self, batch: Batch, rows: ndarray) -> Batch:
+        return {name: np.asarray(x).take(rows, 0) for name, x in batch.items()}
+
+    def standardize(self, advantages: Any) -> Any:
+        array = np.asarray(advantages)
         size = len(array)
         if size < 2:
-            return advantages
+            return array
         centred = array - array.sum() / np.float32(size)
         centred /= np.sqrt(centred @ centred / (size - 1)) + np.float32(1e-8)
-        return torch.from_numpy(centred)
+        return centred
 
     def clip_gradient(self) -> float:
         gradients = self.mlp.gradients
@@ -105,27 +122,47 @@ class NumpyLearner(Learner):
             gradients *= limit / (norm + 1e-6)
         return norm
 
-    def _value_gradients(
-        self, features: ndarray, batch: Batch, inv_batch: ndarray
-    ) -> tuple[ndarray, Metrics]:
+    def _policy_gradients(self, features: ndarray, arrays: Batch) -> tuple[ndarray, Metrics]:
+        """Write the policy head's gradients, by ppo.losses.clipped_surrogate; return the gradient
+        of its features (B, F), and metrics."""
+        head, mean = self.mlp.policy_head, arrays["mean"]
+        now = self.coefficients
+        advantages = arrays["advantages"]
+        distribution = self.mlp.distribution(features, arrays.get("action_masks", EMPTY))
+        log_ratio = distribution.log_prob(arrays["actions"]) - arrays["log_probs"]
+        ratio = np.exp(np.minimum(log_ratio, MAX_LOG_RATIO))
+        gains = ratio * advantages
+        clipped = np.minimum(np.maximum(ratio, 1 - now.clip_coef), 1 + now.clip_coef) * advantages
+        has_gradient = (gains <= clipped) & (log_ratio <= MAX_LOG_RATIO)
+        gradient = np.where(has_gradient, gains * -mean, np.float32(0))
+        grad_outputs = distribution.backward(gradient, -now.entropy_coef * mean[0])
+        head.backward(features, grad_outputs)
+        return grad_outputs @ head.weight, {
+            "entropy": distribution.entropy() @ mean,
+            "policy_loss": -(np.minimum(gains, clipped) @ mean),
+            "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ mean,
+            "clip_fraction": (np.abs(ratio - 1) > now.clip_coef) @ mean,
+        }
+
+    def _value_gradients(self, features: ndarray, arrays: Batch) -> tuple[ndarray, Metrics]:
         """Write the value head's gradients, by ppo.losses.value_loss; return the gradient of its
         features (B, F), and metrics."""
-        head = self.mlp.value_head
+        head, mean = self.mlp.value_head, arrays["mean"]
         limit = self.coefficients.clip_value_coef
         values = head(features)[:, 0]
-        errors = values - batch["returns"]
+        errors = values - arrays["returns"]
         squares = errors * errors
-        gradient = errors * inv_batch
+        gradient = errors * mean
         metrics = {}
         if limit is not None:
-            moves = values - batch["values"]
-            clipped = batch["values"] + np.minimum(np.maximum(moves, -limit), limit)
-            clipped_squares = (clipped - batch["returns"]) ** 2
+            moves = values - arrays["values"]
+            clipped = arrays["values"] + np.minimum(np.maximum(moves, -limit), limit)
+            clipped_squares = (clipped - arrays["returns"]) ** 2
             is_clipped = np.abs(moves) > limit
-            gradient[is_clipped & (clipped_squares > squares)] = 0
+            gradient = np.where(is_clipped & (clipped_squares > squares), np.float32(0), gradient)
             squares = np.maximum(squares, clipped_squares)
-            metrics["value_clip_fraction"] = is_clipped @ inv_batch
-        metrics["value_loss"] = 0.5 * (squares @ inv_batch)
+            metrics["value_clip_fraction"] = is_clipped @ mean
+        metrics["value_loss"] = 0.5 * (squares @ mean)
         grad_outputs = self.coefficients.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics

@@ -27,7 +27,7 @@ from ppo.flags import checked, flags_of
 from ppo.models import MakeTorchActor, make_actor_of, make_model
 from ppo.models.noise import EMPTY
 from ppo.settings import resolve
-from ppo.state import is_of_policy, saved_flags
+from ppo.state import check_code, is_of_policy, saved_flags
 
 MAX_STEPS = 30_000  # of an episode, where nothing else limits it
 
@@ -258,7 +258,9 @@ class Play(Worker):
 
 def write_video(path: Path, frames: list[ndarray], fps: float) -> None:
     """Write images (H, W, 3) as a video. Raises ConfigError if that is not possible."""
-    options: dict[str, Any] = {"duration": 1000 / fps, "loop": 0} if path.suffix == ".gif" else {"fps": fps}
+    options: dict[str, Any] = {"fps": fps}
+    if path.suffix == ".gif":
+        options = {"duration": 1000 / fps, "loop": 0}
     try:
         import imageio.v3 as imageio
 
@@ -270,6 +272,16 @@ def write_video(path: Path, frames: list[ndarray], fps: float) -> None:
         raise ConfigError(f"--video={path} cannot be written ({reason(error)})") from error
 
 
+@dataclass
+class Refusal:
+    """What a policy has in place of an environment that its file is not trusted to name."""
+
+    error: CheckpointError
+
+    def __call__(self, **kwargs: Any) -> Env:
+        raise self.error
+
+
 def load_policy(path: str | Path, env: Any = None, **flags: Any) -> Policy:
     """Load a policy from a run's folder or name (its best checkpoint, if there is one) or a file,
     to act on the CPU. env: the environment, where it is not the run's or cannot be imported; flags:
@@ -279,7 +291,13 @@ def load_policy(path: str | Path, env: Any = None, **flags: Any) -> Policy:
     file = find(path)
     state = load(file)
     flags |= {} if env is None else {"env_name": env}
-    values = saved_flags(file, state, checked(flags, flags_of(Config)))
+    given = checked(flags, flags_of(Config))
+    values = saved_flags(file, state, given)
+    check_code(file, state, given, ["model"])
+    try:
+        check_code(file, state, given, ["env_name", "wrapper"])
+    except CheckpointError as error:
+        values |= {"env_name": Refusal(error), "wrapper": ()}
     try:
         config = Config(**checked({**values, "device": "cpu", "resume": None}, flags_of(Config)))
         observed, acts = map(from_json, state["spaces"])

@@ -68,7 +68,7 @@ def _learn(learner: Learner, kind: type[Learner], minibatch: Batch) -> tuple[Met
     metrics["grad_norm"] = kind.clip_gradient(learner)
     names = sorted(metrics)
     return {
-        "standardised advantages": advantages,
+        "standardised advantages": torch.as_tensor(advantages),
         "gradient": gradient,
         "clipped gradient": learner.gradients.clone(),
         "metrics": torch.tensor([float(metrics[name]) for name in names]),

@@ -38,6 +38,8 @@ from ppo.statistics import EpisodeStatistics
 
 LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
 
+OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
+
 
 class Run:
     """A run, as its loop and callbacks see it.
@@ -142,7 +144,6 @@ class Run:
         """Let callbacks log, evaluate, save and stop; take the state, and save it if it is due."""
         for episode in self.rollout.report.episodes:
             self.episodes.add(episode)
-            self.notify("on_episode", episode)
         now = time.perf_counter()
         self.seconds += now - self.clock
         self.clock = now
@@ -163,6 +164,8 @@ class Run:
                 "were left out: their loss or gradient was not finite"
             )
         self.is_save_due = self.is_best = self.is_saved = False
+        for episode in self.rollout.report.episodes:
+            self.notify("on_episode", episode)
         self.notify("on_iteration")
         self.state = take(self)
         if self.is_save_due:
@@ -179,9 +182,10 @@ class Run:
         return bool(every and self.iteration % every == 0)
 
     def log(self, name: str, value: float | None) -> None:
-        """Add a metric to this iteration, or None. Raises ValueError if it is not finite."""
-        if not math.isfinite(value or 0):
-            raise ValueError(f"the metric {name}={value} is not finite")
+        """Add a metric to this iteration, or None. Raises ValueError if it is not finite or has a
+        name of the trainer's own."""
+        if not math.isfinite(value or 0) or name in OWN_METRICS:
+            raise ValueError(f"the metric {name}={value} is not finite, or has a reserved name")
         self.metrics[name] = None if value is None else float(value)
 
     def stop(self, why: str) -> None:
@@ -213,7 +217,7 @@ class Run:
 
     def policy(self) -> Policy:
         """Return the present policy, with copies of weights and statistics."""
-        return Policy(self.spaces, copied(policy_state(self)), self.make_actor)
+        return Policy(self.spaces.of_evaluations(), copied(policy_state(self)), self.make_actor)
 
     def evaluate(self, episodes: int | None = None) -> Evaluation:
         """Evaluate the present policy, by default for --eval_episodes. There are no episodes if the
@@ -310,4 +314,3 @@ class Run:
                 f"resume is not exact: the open episodes of environments {lost} could not be "
                 "repeated, and new ones begin there"
             )
-

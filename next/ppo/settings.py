@@ -9,7 +9,7 @@ from typing import Any
 from gymnasium.spaces import Box
 
 from ppo.callbacks import Callback, overriding
-from ppo.config import Config
+from ppo.config import Config, name_of
 from ppo.envs.make import Spaces, find_spec, look
 from ppo.errors import ConfigError, reason, suggest
 from ppo.flags import checked, flags_of
@@ -53,7 +53,13 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
         listed = " ".join(f"{name}={value}" for name, value in tuned.items())
         notes.append(f"tuned preset (turned off by --preset=none): {listed}")
     config = Config(**tuned, **values, hooks=(*overriding(callbacks, "on_model"),))
-    return Settings(config, resolve(config, spaces), notes)
+    spaces = resolve(config, spaces)
+    if config.eval_env is not None:
+        try:
+            look(spaces.of_evaluations().config)
+        except ConfigError as error:
+            raise ConfigError(f"--eval_env={name_of(config.eval_env)}: {error}") from error
+    return Settings(config, spaces, notes)
 
 
 def resolve(config: Config, spaces: Spaces) -> Spaces:

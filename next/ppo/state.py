@@ -1,6 +1,6 @@
 """The state of a run: taken once, when an iteration is whole, and the only thing ever saved."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,13 @@ if TYPE_CHECKING:
     from ppo.run import Run
 
 # Flags that name code. A class of the first is imported again by a run that is resumed.
-IMPORTED = {"env_name": gymnasium.Env, "wrapper": gymnasium.Wrapper, "model": torch.nn.Module}
+IMPORTED = {
+    **dict.fromkeys(("env_name", "eval_env"), gymnasium.Env),
+    "wrapper": gymnasium.Wrapper,
+    "model": torch.nn.Module,
+}
 TOLD_AGAIN = ("learner", "callback", "optimizer")
+CODE = (*IMPORTED, *TOLD_AGAIN)
 
 
 def policy_state(run: "Run") -> State:
@@ -91,23 +96,28 @@ def _parts_of(run: "Run") -> dict[str, Any]:
 
 
 def saved_flags(path: Path, state: State, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of a saved run, to which those that are given are added; code that a file
-    may not name by itself must be given again. Raises CheckpointError."""
+    """Return the flags of a saved run, with those that are given. Raises CheckpointError."""
     try:
         saved = {name: x for name, x in state["config"].items() if name in flag_names()}
     except (LookupError, AttributeError) as error:
         raise CheckpointError(f"{path} is not the checkpoint of a run") from error
+    return {**saved, **given}
+
+
+def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raise CheckpointError if flags with these names, which are not given, name code that a file
+    is not trusted to name."""
     repeated = ""
-    for name in [x for x in (*IMPORTED, *TOLD_AGAIN) if x not in given]:
-        texts = saved[name] if isinstance(saved[name], list) else [saved[name]]
-        if not all(_may_import(name, str(text), path) for text in texts):
+    for name in [x for x in names if x not in given]:
+        saved = state["config"][name]
+        texts = [str(x) for x in saved] if isinstance(saved, list) else [str(saved)]
+        if not all(_may_import(name, text, path) for text in texts):
             repeated += "".join(f" --{name}={text}" for text in texts)
     if repeated:
         raise CheckpointError(
             f"{path} names code that a file is not trusted to name: repeat it, as in "
             f"ppo --resume={path.parent.parent}{repeated}"
         )
-    return {**saved, **given}
 
 
 def _may_import(name: str, text: str, path: Path) -> bool:

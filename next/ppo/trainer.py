@@ -18,7 +18,7 @@ from ppo.policy import Evaluation
 from ppo.process import StopSignals, available_cores, training_process
 from ppo.run import Run
 from ppo.settings import settle
-from ppo.state import check_fixed, restore, saved_flags
+from ppo.state import CODE, check_code, check_fixed, restore, saved_flags
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,10 @@ def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -
     if resumed:
         path = resumed / "checkpoints" / LAST
         state = load(path)
+        saved = saved_flags(path, state, values)
         check_fixed(path, state, values)
-        values = {**saved_flags(path, state, values), "preset": "none"}
+        check_code(path, state, values, CODE)
+        values = {**saved, "preset": "none"}
     own = [import_named(x, "callback", Callback)() for x in values.get("callback", ())]
     callbacks = [*callbacks, *own]
     settings = settle(values, callbacks)

@@ -2,9 +2,9 @@
 python -m tests.acceptance [PART ...] [--tree=FOLDER] [--base=FOLDER] [--only=TEXT] [--jobs=N]
 
 Parts: bits, faults (asked by default), files, flags, twins, worlds, edits, speed. --base: a tree of
-2.0.1, which bits and speed are compared with; --only: cases whose names contain it (may be
-repeated). Each case is a line: ok, FAILED with the reason, or "as marked" where a part's MARKS say
-that version 2 does not keep it. Exit code 1 if a case has failed, or holds in spite of its mark.
+2.0.1, which bits and speed are compared with; --only: cases whose names contain it. Each case is a
+line: ok, FAILED with the reason, or "as marked" where a part's MARKS say that version 2 does not
+keep it. Exit code 1 if a case has failed, or holds in spite of its mark.
 """
 
 import argparse

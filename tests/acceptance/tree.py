@@ -26,6 +26,7 @@ MARK = "ACCEPTANCE"  # in the environment of all processes of a command
 TIMES = re.compile(r"seconds|_per_second")  # columns that differ between two runs of the same work
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 SECONDS_TO_END = 5.0  # for processes that end with their trainer
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in jobs in the background
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,78 @@
+"""Optimizers against torch's own, and Adam against its paper."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from ppo.config import Config
+from ppo.optimizer import EPSILON, Adam, make_optimizer
+
+
+def walk(optimizer: Any, gradients: Any, count: int, seed: int) -> None:
+    """Step by random gradients, at a rate that changes."""
+    generator = torch.Generator().manual_seed(seed)
+    for number in range(count):
+        gradients.copy_(torch.randn(gradients.shape, generator=generator))
+        optimizer.param_groups[0]["lr"] = 1e-3 / (number + 1)
+        optimizer.step()
+
+
+def torchs(weights: Any, **options: Any) -> tuple[Any, Any]:
+    parameter = nn.Parameter(weights)
+    parameter.grad = torch.zeros_like(weights)
+    return torch.optim.Adam([parameter], lr=1e-3, **options), parameter.grad
+
+
+def test_steps_and_state_have_the_bits_of_torchs_fused_adam():
+    start = torch.randn(1001, generator=torch.Generator().manual_seed(0))
+    ours, theirs, gradients = start.clone(), start.clone(), torch.zeros(1001)
+    one = Adam(ours, gradients, 1e-3)
+    other, its_gradients = torchs(theirs, eps=EPSILON, fused=True)
+    walk(one, gradients, 5, seed=1)
+    walk(other, its_gradients, 5, seed=1)
+    assert torch.equal(ours, theirs)
+    mine, its = (optimizer.state_dict()["state"][0] for optimizer in (one, other))
+    assert mine.keys() == its.keys()
+    assert all(torch.equal(mine[name], its[name]) for name in its)
+    again = Adam(ours, gradients, 1e-3)
+    again.load_state_dict(other.state_dict())
+    walk(other, its_gradients, 2, seed=2)
+    walk(again, gradients, 2, seed=2)
+    assert torch.equal(ours, theirs)
+
+
+def test_a_step_is_that_of_the_paper():
+    weights, gradients = torch.tensor([1.0, -2.0]).double(), torch.zeros(2).double()
+    optimizer = Adam(weights, gradients, 0.1)
+    expected, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for t, gradient in enumerate(([0.5, -1.0], [2.0, 0.1], [-0.3, 0.0]), 1):
+        gradients.copy_(torch.tensor(gradient))
+        optimizer.step()
+        m, v = 0.9 * m + 0.1 * np.array(gradient), 0.999 * v + 0.001 * np.array(gradient) ** 2
+        expected -= 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-5)
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("AdamW(weight_decay=0.5, betas=(0.5, 0.9))", {"weight_decay": 0.5, "betas": (0.5, 0.9)}),
+        ("SGD(momentum=0.9, nesterov=True)", {"momentum": 0.9, "nesterov": True}),
+        ("Adam(weight_decay=0.5)", {"weight_decay": 0.5, "eps": 1e-5}),
+        ("Adam(eps=0.1)", {"eps": 0.1}),
+        ("RMSprop", {}),
+    ],
+)
+def test_arguments_of_the_optimizer_are_those_of_torchs(text, options):
+    weights, gradients = torch.ones(3), torch.tensor([1.0, -2.0, 3e-6])
+    ours = make_optimizer(Config(optimizer=f"torch.optim:{text}"), weights, gradients, 0.1)
+    other = nn.Parameter(torch.ones(3))
+    other.grad = gradients.clone()
+    theirs = getattr(torch.optim, text.partition("(")[0])([other], lr=0.1, **options)
+    for _ in range(3):
+        ours.step()
+        theirs.step()
+    assert torch.equal(weights, other.data)

@@ -1,0 +1,84 @@
+"""Callbacks: when they are called, and what they may do."""
+
+from typing import Any
+
+import pytest
+
+from ppo.callbacks import Callback, RegularCheckpoints, RegularEvaluations
+from ppo.errors import ConfigError
+from ppo.policy import Evaluation
+from tests.running import running, train
+from tests.worlds import Constant
+
+NOTED = ("on_model", "on_start", "on_episode", "on_evaluation", "on_checkpoint", "on_end")
+
+
+class Recorder(Callback):
+    """Note the calls; ends the run in the third iteration."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+
+    def on_batch(self, run: Any, batch: Any) -> None:
+        self.calls.append("on_batch")
+        batch["advantages"].zero_()
+
+    def on_iteration(self, run: Any) -> None:
+        self.calls.append(("on_iteration", run.iteration, run.metrics["policy_loss"] == 0))
+        if run.iteration == 3:
+            run.stop("enough")
+            run.stop("too late")
+
+
+for name in NOTED:
+    setattr(Recorder, name, lambda self, *_, name=name: self.calls.append(name))
+
+
+def test_the_order_of_calls_and_a_stop_that_ends_as_after_the_last_iteration(tmp_path):
+    recorder = Recorder()
+    flags = {"eval_episodes": 2, "eval_every": 2, "normalize_advantages": "none"}
+    summary = train(Constant, tmp_path, 9, [recorder], checkpoint_every=2, **flags)
+    assert summary.reason == "enough"
+    first, second, third = (("on_iteration", i, True) for i in (1, 2, 3))
+    assert recorder.calls[0] == "on_model"
+    assert [x for x in recorder.calls if x != "on_model"] == [
+        "on_start",
+        *["on_batch", *["on_episode"] * 4, first],
+        *["on_batch", *["on_episode"] * 8, "on_evaluation", second, "on_checkpoint"],
+        *["on_batch", *["on_episode"] * 4, third, "on_checkpoint"],
+        *["on_evaluation", "on_end"],
+    ]
+
+
+def test_a_metric_of_the_trainers_own_is_refused(tmp_path):
+    """A resumed run would read another iteration."""
+    with running(Constant, tmp_path) as run, pytest.raises(ValueError, match="iteration"):
+        run.log("iteration", 1.0)
+
+
+def test_only_live_flags_change_during_a_run(tmp_path):
+    with running(Constant, tmp_path) as run:
+        for flags in ({"num_envs": 3}, {"gamma": 0.5}, {"learning_rate": -1}, {"nothing": 1}):
+            with pytest.raises(ConfigError):
+                run.change(**flags)
+        run.change(lr="0.5")
+        assert run.config.learning_rate == 0.5
+
+
+def test_checkpoints_and_evaluations_are_regular_and_the_best_state_is_kept(tmp_path, monkeypatch):
+    saved = []
+    with running(Constant, tmp_path, eval_every=2, checkpoint_every=3) as run:
+        results = iter([1.0, 3.0, 2.0])
+        monkeypatch.setattr(run, "evaluate", lambda: Evaluation(next(results)))
+        save = lambda is_best=False: saved.append((run.iteration, is_best))  # noqa: E731
+        monkeypatch.setattr(run, "save", save)
+        each: Any = [RegularCheckpoints(), RegularEvaluations()]
+        for run.iteration in range(1, 7):
+            for callback in each:
+                callback.on_iteration(run)
+        assert saved == [(2, True), (3, False), (4, True), (6, False)]
+        monkeypatch.setattr("ppo.callbacks.MAX_SECONDS", 0)
+        run.iteration = 7
+        each[0].on_iteration(run)
+        assert saved[-1] == (7, False)
+        run.iteration = 0

@@ -1,0 +1,93 @@
+"""Making environments: from ids, functions and classes, with wrappers; and a first look."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from ppo.config import Config
+from ppo.envs.episodes import (
+    RecordEpisode,
+    RepeatAction,
+    set_attributes,
+)
+from ppo.envs.make import EnvMaker, find_spec
+from ppo.envs.seeding import Stream, integer_seed
+from tests.worlds import Counting
+
+
+def make_env(env_name: Any, index: int = 0, **flags: Any) -> Any:
+    return EnvMaker(Config(env_name=env_name, **flags))(index)
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ("LunarLander-v2", "LunarLander-v3"),
+        ("PongDeterministic-v4", "PongNoFrameskip-v4"),
+        ("ALE/Pong", "ALE/Pong-v5"),
+        ("CartPole-v0", "CartPole-v0"),
+    ],
+)
+def test_ids_that_are_gone_lead_to_their_successors(given, found):
+    assert find_spec(given).id == found
+
+
+class Arm(Counting):
+    def __init__(self, index: int, port: int = 9) -> None:
+        self.index, self.port = index, port
+
+
+@pytest.mark.parametrize(
+    "creator", [Arm, "tests.test_make:Arm", lambda index, port=9: Arm(index, port)]
+)
+def test_classes_and_functions_get_the_number_of_the_environment_and_arguments(creator):
+    for index in (0, 7):
+        env = make_env(creator, index, env_kwargs={"port": 5})
+        assert (env.unwrapped.index, env.unwrapped.port) == (index, 5)
+
+
+class Doubling(Counting):
+    """Doubles the actions that it is given, in place."""
+
+    action_space = spaces.Box(-9, 9, (2,))
+
+    def step(self, action: Any) -> Any:
+        action *= 2
+        self.done = [*getattr(self, "done", []), action.tolist()]
+        self.steps += 1
+        return self.observe(), 1.0, self.steps == 4, False, {"step": self.steps}
+
+
+def test_repeated_actions_are_copies_and_end_with_the_episode():
+    action = np.float32([0.5, -0.25])
+    env: Any = RepeatAction(Doubling(), 3)
+    env.reset(seed=0)
+    assert env.step(action)[1:] == (3.0, False, False, {"step": 3})
+    assert env.unwrapped.done == [[1, -0.5]] * 3
+    assert action.tolist() == [0.5, -0.25]
+    assert env.step(action)[1:] == (1.0, True, False, {"step": 4})
+
+
+def test_attributes_are_passed_to_set_training_or_set_by_name():
+    class Trained(gymnasium.Wrapper):
+        def set_training(self, **attributes: Any) -> None:
+            self.told = attributes
+
+    env = RecordEpisode(Trained(RecordEpisode(Counting())))
+    set_attributes(env, {"level": 2})
+    assert env.env.told == {"level": 2}  # type: ignore[attr-defined]
+    plain: Any = RecordEpisode(Arm(1))
+    set_attributes(plain, {"port": 3})
+    assert plain.unwrapped.port == 3
+    for name in ("prot", "step"):
+        with pytest.raises(ValueError, match=name):
+            set_attributes(plain, {name: 3})
+    set_attributes(plain, {})
+
+
+def test_golden_seeds_that_runs_recorded_earlier_depend_on():
+    assert [stream.value for stream in Stream][:6] == [1, 2, 3, 4, 5, 6]
+    assert integer_seed(0, Stream.EPISODE, 0, 0) == 3964924996

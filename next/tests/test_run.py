@@ -1,0 +1,130 @@
+"""Runs: trained from Python and by a command, killed and resumed."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ppo
+from ppo.callbacks import Callback
+from ppo.cli import main
+from ppo.errors import CheckpointError, ConfigError
+from ppo.learner import Learner
+from tests.running import SMALL, assert_same_state, python, rows, tensors, train
+from tests.worlds import Counting, Unseeded
+
+LINE = [f"--{name}={value}" for name, value in SMALL.items()]
+LINE = ["tests.worlds:Counting", *LINE, "--total_steps=192", "--resume=auto"]
+
+
+class Copy(Callback):
+    """Copy the run's folder once a checkpoint is saved: what a kill would leave."""
+
+    def __init__(self, iteration: int, place: Path) -> None:
+        self.iteration, self.place = iteration, place
+
+    def on_checkpoint(self, run: Any) -> None:
+        if run.iteration == self.iteration:
+            shutil.copytree(run.folder.path, self.place)
+
+
+class Change(Callback):
+    """Change the learning rate, and the clip, after the second iteration."""
+
+    def on_iteration(self, run: Any) -> None:
+        if run.iteration == 2:
+            run.change(learning_rate=5e-3, clip_coef="linear:0.3")
+
+
+class Noisy(Learner):
+    """Draw random numbers in the loss."""
+
+    def loss(self, minibatch: Any, distribution: Any, values: Any) -> Any:
+        loss, metrics = super().loss(minibatch, distribution, values)
+        return loss * torch.rand(()), metrics
+
+
+@pytest.mark.parametrize(
+    ("env", "callbacks", "flags"),
+    [
+        pytest.param(Counting, [Change()], {}, id="change"),
+        pytest.param(Counting, [], {"learner": Noisy}, id="random loss"),
+        pytest.param("CartPole-v1", [], {"learning_rate": "adaptive:1e-3"}, id="adaptive"),
+        pytest.param(Counting, [], {"model": "lstm", "target_kl": 0.1}, id="lstm"),
+    ],
+)
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(env, callbacks, flags, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    flags = {"checkpoint_every": 1, "normalize_rewards": True, **flags}
+    flags.setdefault("normalize_observations", True)
+    train(env, whole, 5, [*callbacks, Copy(3, parts)], **flags)
+    assert len(rows(parts)) == 3
+    train(env, parts, 5, callbacks, **flags)
+    assert_same_state(parts, whole)
+    names = ("learning_rate", "clip_coef", "approx_kl", "episode_return_mean")
+    mine, its = ([[row[name] for name in names] for row in rows(x)] for x in (parts, whole))
+    assert mine == its
+    assert len(mine) == 5
+    if callbacks:
+        rates = [float(row[0]) for row in mine]
+        assert rates == [2.5e-4, 2.5e-4, 5e-3, 5e-3, 5e-3]
+        clips = [float(row[1]) for row in mine]
+        assert clips == pytest.approx([0.1, 0.1, 0.3 * 3 / 5, 0.3 * 2 / 5, 0.3 / 5])
+
+
+def test_a_resumed_run_is_not_exact_where_the_environment_ignores_its_seed(tmp_path):
+    flags = {"normalize_rewards": True, "num_steps": 15}
+    train(Unseeded, tmp_path, 2, **flags)
+    train(Unseeded, tmp_path, 3, **flags)
+    assert "not exact" in (tmp_path / "notes.txt").read_text()
+    state = tensors(tmp_path)
+    assert state["episodes.count"] == 4 * (30 // 10 + 15 // 10)  # those that were open are left out
+
+
+def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    flags = {**SMALL, "total_steps": 128, "eval_episodes": 2}
+    summary = ppo.train(Counting, **flags)
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
+    assert torch.equal(before[0], after[0])
+    assert before[1] == after[1]
+    assert summary.steps == 128
+    assert summary.folder == str(tmp_path / "runs" / "Counting-1")
+    assert summary.evaluation == ppo.load_policy(summary.checkpoint).evaluate(2)
+    other = ppo.train(Counting, ppo.Config(**{**SMALL, "logger": ()}), total_steps=64)
+    assert Path(other.folder).name == "Counting-2"
+    with pytest.raises(ConfigError, match="--resume"):
+        ppo.train(Counting, run_dir=summary.folder, **flags)
+
+
+def test_the_same_command_goes_on_and_after_the_end_exits_with_0(tmp_path):
+    line = [*LINE, f"--run_dir={tmp_path / 'run'}"]
+    assert main(line) == 0
+    before = (tmp_path / "run" / "metrics.csv").read_text()
+    assert main(line) == 0
+    assert (tmp_path / "run" / "metrics.csv").read_text() == before
+    assert main([*line[:-3], line[-1], "--total_steps=256", "--resume=auto"]) == 0
+    assert len(rows(tmp_path / "run")) == 4
+    assert main([*line, "--seed=1"]) == CheckpointError.exit_code
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes=2"]) == 0
+    assert main(["evaluate", str(tmp_path)]) == CheckpointError.exit_code
+    assert main(["--sed=1"]) == ConfigError.exit_code
+
+
+def test_killed_before_the_first_checkpoint_the_same_command_begins_anew(tmp_path):
+    code = "import os\nfrom ppo import Callback\nclass Kill(Callback):\n"
+    code += "    def on_iteration(self, run):\n        if not os.path.exists('killed'):\n"
+    code += "            open('killed', 'w').close()\n            os.kill(os.getpid(), 9)\n"
+    (tmp_path / "kills.py").write_text(code)
+    line = ["-m", "ppo", *LINE, "--run_dir=run", "--callback=kills:Kill"]
+    assert python(*line, cwd=tmp_path).returncode == -9
+    (tmp_path / "run" / "checkpoints" / ".tmp-left").touch()
+    done = python(*line, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [row["iteration"] for row in rows(tmp_path / "run")] == [*"123"]
+    assert not [*(tmp_path / "run").rglob(".tmp*")]

@@ -1,0 +1,52 @@
+"""What processes import, and where they are started."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.running import ROOT, python, running
+from tests.worlds import Imports
+
+FLAGS = ["--num_envs=2", "--num_steps=8", "--total_steps=16", "--num_minibatches=1"]
+FLAGS += ["--eval_episodes=1", "--num_workers=0", "--run_dir=run"]
+LOADED = "import sys; from ppo.cli import main; main({!r}); print('LOADED', *sys.modules)"
+
+
+def loaded(*line: str, cwd: Path) -> set[str]:
+    """Return the modules that a command loads."""
+    done = python("-c", LOADED.format([*line]), cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    return {*done.stdout.partition("LOADED")[2].split()}
+
+
+@pytest.mark.parametrize("flag", ["--version", "--help"])
+def test_a_word_about_itself_needs_no_torch(flag, tmp_path):
+    assert not loaded(flag, cwd=tmp_path) & {"torch", "gymnasium", "cv2", "ale_py"}
+
+
+def test_training_an_mlp_loads_no_compiler_and_nothing_for_images(tmp_path):
+    modules = loaded("CartPole-v1", *FLAGS, cwd=tmp_path)
+    assert "torch" in modules
+    assert not modules & {"torch._dynamo", "cv2", "ale_py", "tensorboard", "wandb", "matplotlib"}
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_worker_of_an_mlp_loads_no_torch(num_workers, tmp_path):
+    with running(Imports, tmp_path, num_workers=num_workers) as run:
+        episodes: Any = run.collect().report.episodes
+    assert episodes
+    for episode in episodes:
+        assert episode.metrics["torch"] == (num_workers == 0)
+        assert num_workers == 0 or episode.metrics == {"torch": 0, "cv2": 0, "ale_py": 0}
+
+
+@pytest.mark.parametrize("start", [[str(ROOT / "main.py")], ["-m", "ppo"]])
+def test_a_working_folder_with_folders_of_the_same_names_does_not_disturb(start, tmp_path):
+    for name in ("envs", "models"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError\n")
+    path = {} if start == ["-m", "ppo"] else {"PYTHONPATH": ""}
+    done = python(*start, "--env_name=CartPole-v1", *FLAGS, cwd=tmp_path, **path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "run" / "summary.json").exists()
