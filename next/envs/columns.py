@@ -78,10 +78,11 @@ class SingleColumns:
                 self.readers[column] = Reader(self.spaces.layout)
                 observation, _ = env.reset()
             found = self.readers[column](observation)
-        return all(
-            np.array_equal(self.tables[name][-1, column], values, equal_nan=True)
-            for name, values in found.items()
-        )
+        for name, values in found.items():
+            row = self.tables[name][-1, column]
+            if not np.array_equal(row, values.astype(row.dtype), equal_nan=True):
+                return False
+        return True
 
     def close(self) -> None:
         for env in self.envs:

@@ -1,12 +1,16 @@
 """Normalise observations and rewards by running statistics of the whole run, which stay frozen
 while a rollout is collected, and are updated once from all of it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ppo.config import Config
+from ppo.envs.observations import NUMBERS
+
+Arrays = Mapping[str, ndarray]  # tables by name
 EPSILON = 1e-8
 CLIP = 10.0
 
@@ -41,15 +45,15 @@ class RunningMeanStd:
 
 
 class NormalizeObservation:
-    """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32; if not
-    enabled, leave them as they are. shift, scale (*row): memory shared with workers, float64 where
-    float32 would round the numbers; only the trainer has the statistics too."""
+    """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32, with
+    --normalize_observations. arrays: with shift and scale (*row), which workers share, float64
+    where float32 would round the numbers. Only the trainer's statistics are updated."""
 
-    def __init__(self, shift: ndarray, scale: ndarray, enabled: bool) -> None:
-        self.shift = shift
-        self.scale = scale
-        self.enabled = enabled
-        self.statistics = RunningMeanStd(shift.shape)
+    def __init__(self, arrays: Arrays, config: Config) -> None:
+        self.shift = arrays["shift"]
+        self.scale = arrays["scale"]
+        self.enabled = bool(config.normalize_observations)
+        self.statistics = RunningMeanStd(self.shift.shape)
 
     def __call__(self, numbers: ndarray) -> ndarray:
         if not self.enabled:
@@ -61,15 +65,17 @@ class NormalizeObservation:
         return normalized
 
     def update(self, numbers: ndarray) -> None:
-        """Update the statistics from numbers (..., *row), and publish them to workers."""
-        if self.enabled:
-            self.statistics.update(numbers.reshape(-1, *self.shift.shape))
-            self.publish()
+        """Update the statistics from numbers (..., *row)."""
+        self.statistics.update(numbers.reshape(-1, *self.shift.shape))
 
     def publish(self) -> None:
         """Write the statistics to the shared memory."""
         self.shift[...] = self.statistics.mean
         self.scale[...] = 1 / np.sqrt(self.statistics.variance + EPSILON)
+
+    def tables(self, tables: Arrays) -> dict[str, ndarray]:
+        """Return tables of observations, numbers normalised."""
+        return {name: self(x) if name == NUMBERS else x for name, x in tables.items()}
 
 
 class NormalizeReward:
@@ -90,6 +96,10 @@ class NormalizeReward:
         self.statistics.update(discounted.ravel())
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)
+
+    def restart(self, environments: Sequence[int]) -> None:
+        """Begin episodes in some environments."""
+        self.returns[environments] = 0
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.statistics.state_dict(), "returns": self.returns}

@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -85,7 +86,8 @@ class WorkerProcess:
     """A process that steps the environments of some columns of the rollout."""
 
     def __init__(self, spaces: Spaces, shared: Shared, env_ids: range, cores: list[int]) -> None:
-        self.spaces = spaces
+        config = replace(spaces.config, learner="auto", optimizer="")  # which may import torch
+        self.spaces = spaces.with_config(config)
         heartbeat = SharedArray((1,), np.int64)
         self.arguments = ({**shared, "heartbeat": heartbeat}, env_ids, cores)
         self.heartbeat = heartbeat.array

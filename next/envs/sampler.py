@@ -1,30 +1,24 @@
 """Sample actions for environments of a run, in a worker process or in the trainer."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
 from ppo.envs.make import Spaces
-from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.normalize import Arrays, NormalizeObservation
 from ppo.envs.observations import NUMBERS, Layout
 from ppo.envs.seeding import Stream, seed_sequence
 
-Arrays = Mapping[str, ndarray]
 MakeActor = Callable[[ndarray], Any]
-
-
-def normalized(tables: Arrays, normalize: NormalizeObservation) -> dict[str, ndarray]:
-    """Return tables of observations, numbers normalised."""
-    return {name: normalize(x) if name == NUMBERS else x for name, x in tables.items()}
 
 
 def observer(layout: Layout, normalize: NormalizeObservation) -> Callable[[Arrays], Any]:
     """Return a function from rows (n, ...) of observation tables to what a network reads."""
     if len(layout.tables) == 1:
         return lambda rows: normalize(rows[NUMBERS])
-    return lambda rows: layout.named(normalized(rows, normalize))
+    return lambda rows: layout.named(normalize.tables(rows))
 
 
 class Sampler:
@@ -40,9 +34,7 @@ class Sampler:
         self.seed = spaces.config.seed
         self.env_ids = env_ids
         self.observed = spaces.layout.tables
-        enabled = bool(spaces.config.normalize_observations)
-        normalize = NormalizeObservation(arrays["shift"], arrays["scale"], enabled)
-        self.observe = observer(spaces.layout, normalize)
+        self.observe = observer(spaces.layout, NormalizeObservation(arrays, spaces.config))
 
     def act_by(self, make_actor: MakeActor) -> None:
         self.actor = make_actor(self.arrays["weights"])

@@ -117,7 +117,7 @@ def to_json(space: Any) -> Any:
     """Return a space as JSON values; a leaf without numbers, such as Text, as its name."""
     match space:
         case Dict():
-            return {"Dict": {key: to_json(part) for key, part in space.items()}}
+            return {"Dict": [[key, to_json(part)] for key, part in space.items()]}
         case Tuple():
             return {"Tuple": [to_json(part) for part in space]}
         case Discrete():
@@ -137,7 +137,7 @@ def from_json(content: Any) -> Any:
     """Return the space of which to_json made JSON values."""
     match content:
         case {"Dict": parts}:
-            return Dict({key: from_json(part) for key, part in parts.items()})
+            return Dict([(key, from_json(part)) for key, part in parts])
         case {"Tuple": parts}:
             return Tuple([from_json(part) for part in parts])
         case {"Discrete": [size, start]}:

@@ -11,8 +11,9 @@ from numpy import ndarray
 
 from ppo.envs.episodes import WHOLE_EPISODE, Episode, Values, episode_metrics
 from ppo.envs.make import Spaces, check_finite
+from ppo.envs.normalize import Arrays
 from ppo.envs.observations import NUMBERS
-from ppo.envs.sampler import Arrays, MakeActor, Sampler
+from ppo.envs.sampler import MakeActor, Sampler
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import mask_converter
 from ppo.errors import BadValue
@@ -28,8 +29,8 @@ class LastObservation(NamedTuple):
 
 @dataclass
 class Report:
-    """What a worker tells of a rollout in addition to its tables. new: environments that have begun
-    an episode in its first row."""
+    """What a worker reports of a rollout besides its tables. new: environments whose episode began
+    in the first row."""
 
     episodes: list[Episode] = field(default_factory=list)
     last: list[LastObservation] = field(default_factory=list)
@@ -176,16 +177,18 @@ class Worker:
             check_finite(last.rows, f"environment {last.environment}")
         return self.report
 
-    def restore(self, episodes: dict[int, Any]) -> list[int]:
-        """Repeat open episodes, given by environment: the number of the reset, attributes, and
-        actions (L, D). Return the environments in which a new episode begins instead."""
+    def restore(self, episodes: dict[int, Any], attributes: Values) -> list[int]:
+        """Repeat open episodes, given by environment: the number of the reset, its attributes, and
+        actions (L, D). Return the environments in which a new episode begins instead, which has the
+        present attributes."""
         lost = []
         self.is_open = True
+        self.attributes = attributes
         for column, index in enumerate(self.env_ids):
             try:
-                number, attributes, actions = episodes[index]
+                number, own, actions = episodes[index]
                 seed = integer_seed(self.seed, Stream.EPISODE, index, number)
-                is_restored = self.columns.replay(column, seed, attributes, actions)
+                is_restored = self.columns.replay(column, seed, own, actions)
             except Exception:  # there is no episode or no replay, or the environment raises
                 is_restored = False
             if not is_restored:

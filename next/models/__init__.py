@@ -81,9 +81,11 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
         model = make(observes, spaces.actions, spaces.config)
         if not isinstance(model, ActorCritic):
             raise TypeError("it is not an ActorCritic of ppo.models.actor_critic")
-        states = (torch.zeros(2, model.state_size),) if model.state_size else ()
+        states = torch.zeros(2, model.state_size)
+        inputs = [layout.named(rows), states] if model.state_size else [layout.named(rows)]
         with torch.no_grad():
-            distribution, values = model.eval()(layout.named(rows), *states)
+            distribution, values = model.eval()(*inputs)
+            model.act(layout.named(rows), states)
         log_probs = distribution.log_prob(distribution.mode())
         if not values.shape == log_probs.shape == distribution.entropy().shape == (2,):
             raise TypeError("values, and log_prob and entropy of the distribution, must be (B,)")

@@ -25,21 +25,8 @@ WEIGHTS = np.exp(-(NODES**2) / 2)
 WEIGHTS /= WEIGHTS.sum()
 
 
-class Distribution:
-    """Base class of distributions of actions (..., D).
-
-    sample(noise) and mode() return actions; log_prob(actions) and entropy() return sums (...);
-    masked(mask), of discrete actions, restricts the choices to those that (..., M) bool allows."""
-
-    sample: Any
-    mode: Any
-    log_prob: Any
-    entropy: Any
-    masked: Any
-
-
 @dataclass
-class Categorical(Distribution):
+class Categorical:
     """D independent choices among K each. logits: (..., D, K); mask, noise: (..., D * K); noise is
     standard Gumbel (Maddison et al. 2014, "A* Sampling", section 2)."""
 
@@ -66,7 +53,7 @@ class Categorical(Distribution):
 
 
 @dataclass
-class DiagonalGaussian(Distribution):
+class DiagonalGaussian:
     """D independent normals. mean, standard normal noise: (..., D); log_std: (D,) or (..., D)."""
 
     mean: Tensor
@@ -100,7 +87,7 @@ class StateDependentGaussian(DiagonalGaussian):
         return self.mean + (self.features.unsqueeze(-2) @ exploration).squeeze(-2)
 
 
-class Squashed(Distribution):
+class Squashed:
     """The tanh of a Gaussian's samples (Haarnoja et al. 2018, appendix C). Actions are those before
     tanh, which ppo.envs.spaces.action_converter applies."""
 
@@ -121,6 +108,11 @@ class Squashed(Distribution):
 
 def _log_slope_of_tanh(x: Tensor) -> Tensor:
     return 2 * (math.log(2) - x - nn.functional.softplus(-2 * x))  # log(1 - tanh(x)^2), stable
+
+
+# sample(noise) and mode() return actions (..., D); log_prob(actions) and entropy() return sums
+# (...); masked(mask), of discrete actions, restricts choices to those that (..., M) bool allows.
+Distribution = Any
 
 
 class CategoricalHead(nn.Module):

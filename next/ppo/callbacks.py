@@ -1,8 +1,6 @@
-"""Callbacks: the one thing that takes part in a run. This module imports no torch."""
+"""Callbacks: code of yours that a run calls. This module imports no torch."""
 
-import time
 from collections.abc import Sequence
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,15 +11,12 @@ if TYPE_CHECKING:
     from ppo.rollout import Batch, Metrics
     from ppo.run import Run
 
-MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
-
 
 class Callback:
     """Base class of callbacks: override what you need.
 
     Methods are called in the trainer's process, between two rollouts; on_model also where workers
-    and policies make the network. An exception in one ends the run, whose last state is saved. The
-    fields of a callback that is a dataclass are flags."""
+    and policies make the network. An exception in one ends the run, whose last state is saved."""
 
     def on_model(self, model: "ActorCritic") -> None:
         """Change a network that has just been made."""
@@ -58,7 +53,7 @@ class Callback:
         return {}
 
     def load_state_dict(self, state: "State") -> None:
-        """Restore what state_dict() returned, arrays as tensors."""
+        """Restore what state_dict() returned, tensors as arrays."""
 
 
 def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:
@@ -72,38 +67,3 @@ def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
     for index, kind in enumerate(kinds):
         found[f"callbacks.{kind}.{kinds[:index].count(kind)}"] = callbacks[index]
     return found
-
-
-class RegularCheckpoints(Callback):
-    """Save a checkpoint every --checkpoint_every iterations, and MAX_SECONDS after the last."""
-
-    def __init__(self) -> None:
-        self.last_time = time.monotonic()
-
-    def on_iteration(self, run: "Run") -> None:
-        is_late = time.monotonic() - self.last_time >= MAX_SECONDS
-        if is_late or run.is_due(run.config.checkpoint_every):
-            run.save()
-
-    def on_checkpoint(self, run: "Run") -> None:
-        self.last_time = time.monotonic()
-
-
-class RegularEvaluations(Callback):
-    """Evaluate the policy every --eval_every iterations, and keep the best state."""
-
-    best = -inf
-
-    def on_iteration(self, run: "Run") -> None:
-        mean = run.evaluate().mean if run.is_due(run.config.eval_every) else None
-        if mean is not None and mean > self.best:
-            self.best = mean
-            run.save(is_best=True)
-        if run.config.eval_every:
-            run.log("evaluation_return_mean", mean)
-
-    def state_dict(self) -> "State":
-        return {"best": self.best} if self.best > -inf else {}
-
-    def load_state_dict(self, state: "State") -> None:
-        self.best = state["best"]

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy import ndarray
 from safetensors import safe_open
-from safetensors.torch import save as to_bytes
+from safetensors.numpy import save as to_bytes
 from torch import Tensor
 
 from ppo.errors import CheckpointError, reason
@@ -21,7 +20,7 @@ BEST = "best.safetensors"
 NUM_KEPT = 3
 TEMPORARY = ".tmp-"
 
-State = dict[str, Any]  # tensors, arrays and JSON values by name
+State = dict[str, Any]  # arrays and JSON values by name
 
 
 def write(path: Path, content: bytes) -> None:
@@ -45,48 +44,40 @@ def remove_temporary(folder: Path) -> None:
 
 
 def copied(state: State) -> State:
-    """Copy a state, arrays as tensors. Raises TypeError for values that are not JSON."""
+    """Copy a state, tensors as arrays. Raises TypeError for values that are not JSON."""
     found = {**state}
     for name, value in state.items():
-        if isinstance(value, Tensor):
-            found[name] = value.detach().cpu().clone()
-        elif isinstance(value, (ndarray, np.generic)):
-            found[name] = torch.from_numpy(np.array(value))
-        elif not isinstance(value, tuple):  # of arrays, which do not change
-            found[name] = json.loads(json.dumps(value))
+        if isinstance(value, (Tensor, ndarray, np.generic)):
+            array = value.numpy(force=True) if isinstance(value, Tensor) else value
+            found[name] = np.array(array)
+            if found[name].dtype.kind not in "biuf":
+                raise TypeError(f"{name} has the type {array.dtype}")
+        elif not (isinstance(value, tuple) and all(isinstance(x, ndarray) for x in value)):
+            found[name] = json.loads(json.dumps(value))  # but for arrays that do not change
     return found
 
 
 def save(path: Path, state: State) -> None:
-    """Save a state of tensors and JSON values. Raises OSError."""
-    tensors = {}
-    values = {}
-    for name, x in state.items():
-        if isinstance(x, Tensor):
-            tensors[name] = x.contiguous()
-        elif isinstance(x, tuple):
-            tensors[name] = torch.from_numpy(np.concatenate(x or [np.zeros((0, 1))]))
-        else:
-            values[name] = x
-    write(path, to_bytes(tensors, {"format": FORMAT, "values": json.dumps(values)}))
+    """Save a copied state. Raises OSError."""
+    arrays = {name: x for name, x in state.items() if isinstance(x, ndarray)}
+    for name, chunks in state.items():
+        if isinstance(chunks, tuple):
+            arrays[name] = np.concatenate(chunks or [np.zeros((0, 1))])
+    values = {name: x for name, x in state.items() if name not in arrays}
+    write(path, to_bytes(arrays, {"format": FORMAT, "values": json.dumps(values)}))
 
 
 def load(path: Path) -> State:
-    """Read a state: tensors and JSON values. Raises CheckpointError."""
+    """Read a state. Raises CheckpointError."""
     try:
-        with safe_open(path, "pt") as file:
+        with safe_open(path, "np") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         if metadata.get("format") != FORMAT:
             raise ValueError("it is not a checkpoint of this version")
-        return {**json.loads(metadata["values"]), **tensors}
+        return {**json.loads(metadata["values"]), **arrays}
     except Exception as error:  # safetensors has an exception of its own
         raise CheckpointError(f"{path} cannot be read ({reason(error)})") from error
-
-
-def arrays(state: State) -> State:
-    """Return a state with numpy arrays in place of tensors."""
-    return {name: x.numpy() if isinstance(x, Tensor) else x for name, x in state.items()}
 
 
 def select(prefix: str, state: State) -> State:
@@ -118,8 +109,9 @@ class Checkpoints:
         """Save a state, and remove the oldest. Raises OSError."""
         path = self.folder / f"{state['step']:012}.safetensors"
         save(path, state)
-        for name in (LAST, BEST) if is_best else (LAST,):
+        for name in (BEST, LAST) if is_best else (LAST,):
             temporary = self.folder / (TEMPORARY + name)
+            temporary.unlink(missing_ok=True)
             try:
                 os.link(path, temporary)
             except OSError:  # of a file system without hard links

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ppo import __version__
-from ppo.config import Config
+from ppo.config import Config, flag
 from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
 from ppo.flags import checked, flags_of, help_of, split
 
@@ -28,11 +28,11 @@ ENVIRONMENT = re.compile(r":|-v\d+$")
 
 @dataclass(frozen=True)
 class Evaluate:
-    episodes: int = 20
+    episodes: int = flag(20, 1, 1e6)
     """Number of episodes."""
-    num_envs: int = 8
+    num_envs: int = flag(8, 1, 1e6)
     """Number of environments that are played side by side."""
-    seed: int = 0
+    seed: int = flag(0, 0, 2**32 - 1)
     """Random seed of the episodes."""
     stochastic: bool = False
     """Sample actions, in place of the most likely ones."""
@@ -105,8 +105,8 @@ def evaluate(paths: list[str], options: dict[str, Any], flags: dict[str, Any]) -
     from ppo.process import StopSignals
 
     for path in paths:
-        policy = load_policy(path, **flags)
         with StopSignals() as signals:
+            policy = load_policy(path, **flags)
             result = policy.evaluate(**vars(Evaluate(**options)), should_stop=signals.any)
         if signals.received:
             raise Interrupted(f"{signals.received.name}: stopped", signals.received)

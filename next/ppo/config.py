@@ -10,10 +10,11 @@ from typing import Any, Literal, NewType
 from ppo.errors import ConfigError
 
 Auto = Literal["auto"]
-Shape = NewType("Shape", str)  # "linear:<number>" or "adaptive:<number>"
+Linear = NewType("Linear", str)  # "linear:<number>"
+Adaptive = NewType("Adaptive", str)  # "adaptive:<number>"
 Sizes = NewType("Sizes", str)  # such as "256,128"
-# A number, a shape, or a function of the fraction of the run that remains.
-Schedule = float | Shape | Callable[[float], float]
+# A number, linear, or a function of the fraction of the run that remains.
+Schedule = float | Linear | Callable[[float], float]
 TINY = 1e-30  # the least positive number that a flag takes
 
 
@@ -63,7 +64,7 @@ class Config:
     """Number of environment steps, rounded down to whole rollouts (0: initialise, evaluate)."""
     seed: int = fixed(0, 0, 2**32 - 1)
     """Random seed of weights, environments and actions."""
-    learning_rate: Schedule = live(2.5e-4, TINY, 1e30)
+    learning_rate: Schedule | Adaptive = live(2.5e-4, TINY, 1e30)
     """Learning rate; linear:<number> decays to 0 over the run, adaptive:<number> keeps the KL
     divergence near --target_kl, or else 0.01."""
     num_steps: int = fixed(128, 1, 1e7)

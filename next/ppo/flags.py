@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from ppo.config import Shape, Sizes
+from ppo.config import Adaptive, Linear, Sizes
 from ppo.errors import ConfigError, reason, suggest
 
 ALIASES = {
@@ -55,7 +55,8 @@ class Flag(NamedTuple):
             int: f"integer{limits}",
             float: f"number{limits}",
             dict: "JSON",
-            Shape: "linear:<number>",
+            Linear: "linear:<number>",
+            Adaptive: "adaptive:<number>",
             Sizes: "sizes like 256,128",
         }
         forms = [x if type(x) is str else words.get(x, "") for x in self.kinds]
@@ -155,8 +156,7 @@ def checked(given: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
 def _convert(name: str, value: Any, flag: Flag) -> Any:
     if flag.is_repeated:
         values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-        parts = [y for x in values for y in (x.split(",") if name == "logger" else [x])]
-        return tuple(x for x in parts if x not in ("none", ""))
+        return tuple(x for x in values if x not in ("none", ""))
     for kind in flag.kinds:
         try:
             return kind if value == kind else _parse(kind, value, flag)
@@ -178,10 +178,11 @@ def _parse(kind: Any, value: Any, flag: Flag) -> Any:
         if not isinstance(found, dict) or json.loads(json.dumps(found)) != found:
             raise ValueError
         return found
-    if kind is Shape:
+    if kind in (Linear, Adaptive):
         shape, _, start = value.partition(":")
         _number(float, start, flag)
-        return {"linear": value, "adaptive": value}[shape]
+        if shape == kind.__name__.lower():
+            return value
     if kind is Sizes:
         return ",".join(str(_number(int, size, flag)) for size in value.split(","))
     fits = {str: isinstance(value, str), Callable: callable(value), Any: True}

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from ppo.errors import CheckpointError, ConfigError, RunInUse
 
 # What may be in the folder of a run that --resume=auto begins, since it has no checkpoint yet.
 BEFORE_CHECKPOINT = {"lock", "config.json", "metrics.csv", "notes.txt", "checkpoints"}
+BEFORE_CHECKPOINT |= {"evaluations.jsonl", "wandb", "events.out"}
 WRITTEN_LATE = ("metrics.csv", "evaluations.jsonl", "summary.json", f"checkpoints/{BEST}")
 
 
@@ -58,7 +60,8 @@ class RunFolder:
             self.lock = (self.path / "lock").open("a")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_temporary(self.path)
-            left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}
+            names = (re.sub(r"^events\.out\..*", "events.out", x.name) for x in self.path.iterdir())
+            left = {name for name in names if not name.startswith(".")}
         except BlockingIOError as error:
             raise RunInUse(
                 f"another process trains in {path}: wait for it, or choose another folder by "
@@ -70,6 +73,7 @@ class RunFolder:
                 "another by --run_dir"
             ) from error
         if not resumed and left - (BEFORE_CHECKPOINT if config.resume else {"lock"}):
+            self.lock.close()
             raise ConfigError(
                 f"the folder {self.path} is not empty, and no run is overwritten: choose another "
                 f"by --run_dir or --name, or go on with --resume={self.path}"

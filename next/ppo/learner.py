@@ -17,7 +17,6 @@ from ppo.config import Config, scheduled
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.pool import Stopped
-from ppo.envs.sampler import normalized
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, ConfigError, TrainingError
 from ppo.gae import generalized_advantages
@@ -85,7 +84,7 @@ class Learner:
     ) -> Batch:
         """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
         rewards (T, N): the rollout's, normalised."""
-        observed = normalized({x: rollout.tables[x] for x in self.layout.tables}, normalize)
+        observed = normalize.tables({x: rollout.tables[x] for x in self.layout.tables})
         recorded = {x: rollout.tables[x] for x in RECORDED if rollout.tables[x].size}
         tables = {**observed, **recorded}
         batch = {name: self.table(x[: len(rewards)]).flatten(0, 1) for name, x in tables.items()}
@@ -98,7 +97,7 @@ class Learner:
         if truncated:  # the next row begins another episode (Pardo et al. 2018)
             rows = {x: np.stack([last.rows[x] for last in truncated]) for x in last_rows}
             places = [x.step for x in truncated], [x.environment for x in truncated]
-            next_values[places] = self._values_of(normalized(rows, normalize))
+            next_values[places] = self._values_of(normalize.tables(rows))
         advantages = self.advantages(rollout, rewards, values, next_values)
         advantages = np.asarray(advantages, np.float32)
         found = {
@@ -304,16 +303,18 @@ class Learner:
         torch's kernels would write beyond a short one."""
         own = named_tensors(self.model)
         saved, moments = select("model", state), select("optimizer", state)
-        if {name: x.shape for name, x in saved.items()} != {n: x.shape for n, x in own.items()}:
+        if {name: x.shape for name, x in saved.items()} != {n: (*x.shape,) for n, x in own.items()}:
             raise CheckpointError("its network has other layers or sizes than this run's")
         optimizer = self.optimizer.state_dict()
-        is_other = any(x.dim() and x.shape != self.weights.shape for x in moments.values())
+        sizes = [x.size for x in moments.values() if isinstance(x, ndarray) and x.ndim]
+        is_other = any(size != len(self.weights) for size in sizes)
         if is_other or optimizer["state"].get(0, {}).keys() - moments.keys():
             raise CheckpointError("the state of its optimizer is missing, or of another network")
         with torch.no_grad():
             for name, tensor in own.items():
-                tensor.copy_(saved[name])
+                tensor.copy_(torch.from_numpy(saved[name]))
         if moments:
+            moments = {x: torch.as_tensor(y) for x, y in moments.items()}
             self.optimizer.load_state_dict({**optimizer, "state": {0: moments}})
         self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])

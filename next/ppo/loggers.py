@@ -39,7 +39,7 @@ class Logger(Callback):
 
 
 class MetricsFile(Callback):
-    """Write metrics.csv and evaluations.jsonl. A resumed run removes rows that it repeats."""
+    """Write metrics.csv, without the rows that a resumed run repeats, and evaluations.jsonl."""
 
     def on_start(self, run: "Run") -> None:
         self.path = run.folder.path / "metrics.csv"
@@ -81,7 +81,7 @@ def read_rows(path: Path) -> list[Metrics]:
 
 
 class Console(Logger):
-    """Print a line every few seconds, and what evaluations came to. notes: to print first."""
+    """Print a line every few seconds, and the result of each evaluation. notes: to print first."""
 
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
@@ -135,6 +135,9 @@ class TensorBoard(Logger):
         if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
             self.writer.add_histogram("episode_returns", np.array(run.episodes.returns), run.step)
 
+    def on_checkpoint(self, run: "Run") -> None:
+        self.writer.flush()
+
     def on_end(self, run: "Run") -> None:
         self.writer.close()
 
@@ -181,7 +184,9 @@ def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:
     loggers: list[Callback] = [MetricsFile()]
     if config.logger:
         loggers.append(Console(notes))
-    for name in dict.fromkeys(x for x in config.logger if x != "console"):
+    for name in dict.fromkeys(",".join(config.logger).split(",")):
+        if name in ("console", ""):
+            continue
         if name not in LOGGERS:
             hint = suggest(name, ["console", *LOGGERS, "none"])
             raise ConfigError(f"--logger={name} is unknown{hint}")

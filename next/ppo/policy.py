@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -11,14 +12,14 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.checkpoint import State, arrays, find, load, save, select
-from ppo.config import Config
+from ppo.checkpoint import State, find, load, save, select
+from ppo.config import Config, flag_names
 from ppo.envs.columns import SingleColumns
 from ppo.envs.episodes import Episode, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling
-from ppo.envs.normalize import NormalizeObservation
+from ppo.envs.normalize import Arrays, NormalizeObservation
 from ppo.envs.observations import Reader
-from ppo.envs.sampler import Arrays, MakeActor, observer
+from ppo.envs.sampler import MakeActor, observer
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import ACTION_MASK, action_converter, from_json, mask_converter
 from ppo.envs.worker import Worker, table_shapes
@@ -26,15 +27,15 @@ from ppo.errors import CheckpointError, ConfigError, reason
 from ppo.flags import checked, flags_of
 from ppo.models import MakeTorchActor, make_actor_of, make_model
 from ppo.models.noise import EMPTY
-from ppo.settings import resolve
-from ppo.state import check_code, is_of_policy, saved_flags
+from ppo.settings import LOOK, resolve
+from ppo.state import POLICY, check_code, saved_flags
 
 MAX_STEPS = 30_000  # of an episode, where nothing else limits it
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What whole episodes came to; mean and std are None without episodes. env: means of the
+    """The results of whole episodes; mean and std are None without episodes. env: means of the
     environment's own metrics, by name."""
 
     mean: float | None = None
@@ -79,16 +80,13 @@ class Policy:
         self.config = spaces.config
         self.state = state
         self.env_attributes = state["env_attributes"]
-        weights = [x.ravel() for x in select("model", arrays(state)).values()]
+        weights = [x.ravel() for x in select("model", state).values()]
         self.weights = np.concatenate(weights, dtype=np.float32)
         self.actor = make_actor(self.weights)
         shapes = table_shapes(spaces, 1, 1, state_size=0)
-        normalize = NormalizeObservation(
-            np.zeros(*shapes["shift"]),
-            np.zeros(*shapes["scale"]),
-            bool(self.config.normalize_observations),
-        )
-        normalize.statistics.load_state_dict(select("normalize_observation", arrays(state)))
+        shared = {name: np.zeros(*shapes[name]) for name in ("shift", "scale")}
+        normalize = NormalizeObservation(shared, self.config)
+        normalize.statistics.load_state_dict(select("normalize_observation", state))
         normalize.publish()
         self.observe = observer(spaces.layout, normalize)
         self.to_actions = action_converter(spaces.actions, self.config.squash_actions)
@@ -132,7 +130,9 @@ class Policy:
         generator: None for the most likely ones; states (n, S) are overwritten by the next ones."""
         noise = None
         if generator:
-            noise = np.concatenate([self.actor.draw_noise(generator, 1) for _ in states])
+            noise = np.concatenate(
+                [self.actor.draw_noise(generator, 1) for _ in range(len(states))]
+            )
         return np.asarray(self.actor(self.observe(rows), noise, mask=mask, states=states))
 
     def values(self, observations: Sequence[Any]) -> ndarray:
@@ -272,14 +272,9 @@ def write_video(path: Path, frames: list[ndarray], fps: float) -> None:
         raise ConfigError(f"--video={path} cannot be written ({reason(error)})") from error
 
 
-@dataclass
-class Refusal:
-    """What a policy has in place of an environment that its file is not trusted to name."""
-
-    error: CheckpointError
-
-    def __call__(self, **kwargs: Any) -> Env:
-        raise self.error
+def _refuse(error: CheckpointError, **kwargs: Any) -> Env:
+    """Stand for an environment that a policy's file is not trusted to name."""
+    raise error
 
 
 def load_policy(path: str | Path, env: Any = None, **flags: Any) -> Policy:
@@ -292,23 +287,25 @@ def load_policy(path: str | Path, env: Any = None, **flags: Any) -> Policy:
     state = load(file)
     flags |= {} if env is None else {"env_name": env}
     given = checked(flags, flags_of(Config))
-    values = saved_flags(file, state, given)
+    saved = saved_flags(file, state, given)
     check_code(file, state, given, ["model"])
+    needed = {*flag_names("fixed"), "precision", *given}
+    values = {name: x for name, x in saved.items() if name in needed}
     try:
         check_code(file, state, given, ["env_name", "wrapper"])
     except CheckpointError as error:
-        values |= {"env_name": Refusal(error), "wrapper": ()}
+        values |= {"env_name": partial(_refuse, error), "wrapper": (), "end_on_life_loss": False}
     try:
-        config = Config(**checked({**values, "device": "cpu", "resume": None}, flags_of(Config)))
+        config = Config(**{**checked(values, flags_of(Config)), **LOOK, "device": "cpu"})
         observed, acts = map(from_json, state["spaces"])
         spaces = Spaces(EnvMaker(config), observed, acts, state["has_masks"], SingleColumns)
         spaces = resolve(config, spaces)
         model = make_model(spaces)
-        own = {f"model.{name}": x.shape for name, x in named_tensors(model).items()}
+        own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}
         if own != {name: x.shape for name, x in state.items() if name.startswith("model.")}:
             raise CheckpointError(f"{file}: its network has other layers or sizes than its config")
         ordered = {name: state[name] for name in own}
-        rest = {name: x for name, x in state.items() if is_of_policy(name)}
+        rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
         return Policy(spaces, {**ordered, **rest}, make_actor_of(model, spaces))
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, (CheckpointError, ConfigError)):

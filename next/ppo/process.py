@@ -69,11 +69,10 @@ def training_process(num_threads: int) -> Iterator[None]:
         # requests it again, page by page, in every gradient step.
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
-    if "OPENBLAS_NUM_THREADS" not in os.environ:
-        threadpool_limits(1, user_api="blas")
+    blas_threads = None if "OPENBLAS_NUM_THREADS" in os.environ else 1
     threads = torch.get_num_threads()
     torch.set_num_threads(num_threads)
-    with torch.random.fork_rng(devices=[]):
+    with threadpool_limits(blas_threads, "blas"), torch.random.fork_rng(devices=[]):
         with flush_denormals():
             torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
         try:
@@ -98,8 +97,9 @@ def flush_denormals() -> Iterator[None]:
 class StopSignals:
     """Note signals that end a run. A first Ctrl-C lets the iteration finish; others are urgent."""
 
-    received: signal.Signals | None = None
-    is_urgent = False
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self.is_urgent = False
 
     def __enter__(self) -> "StopSignals":
         can_hear = threading.current_thread() is threading.main_thread()
@@ -112,6 +112,8 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
+        if self.is_urgent:  # in vain: the next one has its usual effect
+            self.__exit__()
         self.is_urgent = self.received is not None or number != signal.SIGINT
         self.received = self.received or signal.Signals(number)
 

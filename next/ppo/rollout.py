@@ -26,8 +26,8 @@ class Rollout:
     truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
     (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices. A
     table that a run does not need has no columns. Shared as well: weights (P,), by which workers
-    act; shift and scale, of observations; counts (N,), of resets. report: what workers tell in
-    addition."""
+    act; shift and scale, of observations; counts (N,), of resets. report: what workers report
+    besides the tables."""
 
     tables: Mapping[str, ndarray]
     report: Report = field(default_factory=Report)

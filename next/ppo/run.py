@@ -26,10 +26,9 @@ from ppo.loggers import Logger
 from ppo.models import MakeTorchActor, make_actor_of, make_model
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import structure_of
-from ppo.numpy_learner import NumpyLearner
+from ppo.numpy_learner import NumpyLearner, difference
 from ppo.open_episodes import OpenEpisodes
 from ppo.policy import Evaluation, Policy
-from ppo.probe import difference
 from ppo.process import StopSignals
 from ppo.rollout import Batch, Metrics, Rollout, share_memory
 from ppo.settings import Settings
@@ -38,6 +37,7 @@ from ppo.statistics import EpisodeStatistics
 
 LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
 
+MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
 OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
 
 
@@ -55,7 +55,7 @@ class Run:
         signals: StopSignals,
     ) -> None:
         self.spaces = settings.spaces
-        self.config = config = settings.spaces.config
+        config = settings.spaces.config
         self.given = settings.given.to_json()
         self.folder = folder
         self.note = folder.note  # tell the user a sentence, and keep it in notes.txt
@@ -69,6 +69,8 @@ class Run:
         self.batch: Batch = {}
         self.env_attributes: dict[str, Any] = {}  # of new episodes, by set_env
         self.state: dict[str, Any] = {}  # of the last whole iteration
+        self.best = -math.inf  # mean return of evaluations
+        self.last_save = time.perf_counter()
         self.is_save_due = False  # after this iteration
         self.is_best = False
         self.is_saved = False
@@ -79,9 +81,9 @@ class Run:
         self.learner = self._make_learner()
         weights = to_vector(named_tensors(self.model).values())
         self.shared = share_memory(self.spaces, self.model, len(weights))
-        self.rollout = Rollout({name: x.array for name, x in self.shared.items()})
-        enabled = bool(config.normalize_observations)
-        self.normalize = NormalizeObservation(self.rollout.shift, self.rollout.scale, enabled)
+        self.arrays = {name: x.array for name, x in self.shared.items()}
+        self.rollout = Rollout(self.arrays)
+        self.normalize = NormalizeObservation(self.arrays, config)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma)
         self.episodes = EpisodeStatistics(config.num_envs)
         self.open_episodes = OpenEpisodes(config.num_envs)
@@ -114,10 +116,11 @@ class Run:
         """Have workers collect the next rollout, by the weights that were published."""
         assert self.pool
         self.begun = time.perf_counter()
-        self.rollout.report = self.pool.collect(self.iteration + 1, self.env_attributes)
+        report = self.pool.collect(self.iteration + 1, self.env_attributes)
+        self.rollout = Rollout(self.arrays, report)
         self.collected = time.perf_counter()
         self.iteration += 1
-        self.normalize_reward.returns[self.rollout.report.new] = 0
+        self.normalize_reward.restart(report.new)
         self.open_episodes.update(self.rollout, self.env_attributes)
         return self.rollout
 
@@ -135,7 +138,8 @@ class Run:
 
     def update(self, batch: Batch) -> Metrics:
         """Learn from a batch, and publish the new weights and statistics."""
-        self.normalize.update(self.rollout.tables[NUMBERS][:-1])
+        if self.normalize.enabled:
+            self.normalize.update(self.rollout.tables[NUMBERS][:-1])
         metrics = self.learner.update(batch, self.iteration, self.signals.urgent)
         self.publish()
         return metrics
@@ -166,11 +170,27 @@ class Run:
         self.is_save_due = self.is_best = self.is_saved = False
         for episode in self.rollout.report.episodes:
             self.notify("on_episode", episode)
+        if self.config.eval_every:
+            self._evaluate_regularly()
+        if self.is_due(self.config.checkpoint_every) or now - self.last_save >= MAX_SECONDS:
+            self.save()
         self.notify("on_iteration")
         self.state = take(self)
         if self.is_save_due:
             self.check_numpy()
             self.save_state()
+
+    def _evaluate_regularly(self) -> None:
+        mean = self.evaluate().mean if self.is_due(self.config.eval_every) else None
+        self.log("evaluation_return_mean", mean)
+        if mean is not None and mean > self.best:
+            self.best = mean
+            self.save(is_best=True)
+
+    @property
+    def config(self) -> Config:
+        """The settings, with every "auto" resolved."""
+        return self.spaces.config
 
     @property
     def step(self) -> int:
@@ -211,7 +231,7 @@ class Run:
             raise ConfigError(
                 f"{min(fixed)} cannot change during a run: give some of {', '.join(live)}"
             )
-        self.config = replace(self.config, **values)
+        self.spaces = self.spaces.with_config(replace(self.config, **values))
         self.given |= {name: x for name, x in self.config.to_json().items() if name in values}
         self.learner.change(self.config)
 
@@ -258,12 +278,12 @@ class Run:
 
     def check_numpy(self) -> None:
         """Let torch learn and act from now on where numpy does not compute the same."""
-        about = "torch {} from here on: numpy computes {} than the torch code, which was edited"
+        about = "torch {} from here on: its code was edited, and numpy computes {}"
         if what := difference(self.learner):
-            self.note(about.format("learns", f"another {what}"))
+            self.note(about.format("learns", f"other {what}"))
             state = self.learner.state_dict()
             self.learner = Learner(self.model, self.spaces, self.callbacks)
-            self.learner.load_state_dict(state)
+            self.learner.load_state_dict(copied(state))
         before, self.make_actor = self.make_actor, make_actor_of(self.model, self.spaces)
         is_edited = structure_of(self.model) and isinstance(self.make_actor, MakeTorchActor)
         if is_edited and not isinstance(before, MakeTorchActor):
@@ -274,12 +294,14 @@ class Run:
     def save_state(self) -> str:
         """Save the state that was taken last; return what has failed, or ""."""
         try:
-            self.checkpoints.save(self.state, is_best=self.is_best)
+            is_best = self.is_best and self.state["iteration"] == self.iteration
+            self.checkpoints.save(self.state, is_best)
         except OSError as error:
             failure = f"the checkpoint of step {self.state['step']} failed ({reason(error)})"
             self.note(f"warning: {failure}")
             return failure
         self.is_saved = True
+        self.last_save = time.perf_counter()
         self.notify("on_checkpoint")
         return ""
 
@@ -299,17 +321,20 @@ class Run:
         self.rollout.counts[:] = state["resets"]
         self.iteration = int(state["iteration"])
         self.seconds = float(state["seconds"])
+        self.best = float(state["best"])
         self.env_attributes = dict(state["env_attributes"])
+        self.state = state
+        self.is_saved = True
         self.publish()
 
     def _restore_episodes(self, pool: WorkerPool) -> None:
         """Repeat the open episodes of a resumed run in the environments of its workers."""
-        replies = pool.call("restore", self.open_episodes.to_replay())
+        replies = pool.call("restore", self.open_episodes.to_replay(), self.env_attributes)
         lost = sorted(x for reply in replies for x in reply)
         self.open_episodes.begin(lost, self.rollout.counts - 1, self.env_attributes)
-        self.normalize_reward.returns[lost] = 0
+        self.normalize_reward.restart(lost)
+        self.episodes.waiting.update(lost)
         if lost:
-            self.episodes.waiting |= {*lost}
             self.note(
                 f"resume is not exact: the open episodes of environments {lost} could not be "
                 "repeated, and new ones begin there"

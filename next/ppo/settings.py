@@ -56,9 +56,11 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
     spaces = resolve(config, spaces)
     if config.eval_env is not None:
         try:
-            look(spaces.of_evaluations().config)
+            other = look(spaces.of_evaluations().config)
         except ConfigError as error:
             raise ConfigError(f"--eval_env={name_of(config.eval_env)}: {error}") from error
+        if (other.observations, other.actions) != (spaces.observations, spaces.actions):
+            raise ConfigError(f"--eval_env={name_of(config.eval_env)} has other spaces")
     return Settings(config, spaces, notes)
 
 
@@ -80,6 +82,8 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
         and not has_numbers,
         "--use_sde is for continuous actions": config.use_sde
         and not isinstance(spaces.actions, Box),
+        f"--hidden_size={config.hidden_size} is for mlp": "," in str(config.hidden_size)
+        and name != "mlp",
         f"--model={name} shares its trunk, --share_trunk=False": config.share_trunk is False
         and name in RECURRENT,
     }

@@ -1,5 +1,7 @@
 """The state of a run: taken once, when an iteration is whole, and the only thing ever saved."""
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +10,7 @@ import gymnasium
 import torch
 
 from ppo.callbacks import named
-from ppo.checkpoint import State, arrays, copied, select
+from ppo.checkpoint import State, copied, select
 from ppo.config import as_json, flag_names
 from ppo.envs.make import find_spec
 from ppo.envs.spaces import to_json
@@ -19,21 +21,28 @@ from ppo.imports import import_named, is_path
 if TYPE_CHECKING:
     from ppo.run import Run
 
-# Flags that name code. A class of the first is imported again by a run that is resumed.
+# Flags that name code. Classes of these bases are imported again on resume; what the other flags
+# name must be repeated by the user.
 IMPORTED = {
-    **dict.fromkeys(("env_name", "eval_env"), gymnasium.Env),
+    "env_name": gymnasium.Env,
+    "eval_env": gymnasium.Env,
     "wrapper": gymnasium.Wrapper,
     "model": torch.nn.Module,
 }
 TOLD_AGAIN = ("learner", "callback", "optimizer")
 CODE = (*IMPORTED, *TOLD_AGAIN)
+# Entries of a state, or what they begin with, that belong to the policy.
+POLICY = (
+    *("model.", "normalize_observation.", "config", "spaces"),
+    *("has_masks", "env_attributes", "step"),
+)
 
 
 def policy_state(run: "Run") -> State:
     """Return what a policy is made of: weights, statistics of observations, settings, spaces."""
     statistics = run.normalize.statistics.state_dict()
     return {
-        **{name: x for name, x in run.learner.state_dict().items() if is_of_policy(name)},
+        **{name: x for name, x in run.learner.state_dict().items() if name.startswith("model.")},
         **{f"normalize_observation.{name}": x for name, x in statistics.items()},
         "config": run.given,
         "spaces": [to_json(run.spaces.observations), to_json(run.spaces.actions)],
@@ -41,12 +50,6 @@ def policy_state(run: "Run") -> State:
         "env_attributes": run.env_attributes,
         "step": run.step,
     }
-
-
-def is_of_policy(name: str) -> bool:
-    """Return whether an entry of a state belongs to the policy."""
-    entries = ("config", "spaces", "has_masks", "env_attributes", "step")
-    return name in entries or name.startswith(("model.", "normalize_observation."))
 
 
 def take(run: "Run") -> State:
@@ -59,6 +62,7 @@ def take(run: "Run") -> State:
         "generator.cpu": torch.get_rng_state(),
         "iteration": run.iteration,
         "seconds": run.seconds,
+        "best": run.best,
         "resets": run.rollout.counts,
     }
     try:
@@ -75,12 +79,12 @@ def restore(run: "Run", state: State, path: Path) -> None:
     not fit."""
     try:
         run.learner.load_state_dict(state)
-        run.normalize.statistics.load_state_dict(select("normalize_observation", arrays(state)))
+        run.normalize.statistics.load_state_dict(select("normalize_observation", state))
         for name, part in _parts_of(run).items():
             if own := select(name, state):
-                part.load_state_dict(own if name in named(run.callbacks) else arrays(own))
-        run.load_state(arrays(state))
-        torch.set_rng_state(state["generator.cpu"])
+                part.load_state_dict(own)
+        run.load_state(state)
+        torch.set_rng_state(torch.from_numpy(state["generator.cpu"]))
     except (CheckpointError, LookupError, TypeError, ValueError, RuntimeError) as error:
         what = str(error) if isinstance(error, CheckpointError) else reason(error)
         raise CheckpointError(f"{path} cannot be resumed: {what}") from error
@@ -96,7 +100,7 @@ def _parts_of(run: "Run") -> dict[str, Any]:
 
 
 def saved_flags(path: Path, state: State, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flags of a saved run, with those that are given. Raises CheckpointError."""
+    """Return a saved run's flags, overridden by those that are given. Raises CheckpointError."""
     try:
         saved = {name: x for name, x in state["config"].items() if name in flag_names()}
     except (LookupError, AttributeError) as error:
@@ -109,30 +113,39 @@ def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequen
     is not trusted to name."""
     repeated = ""
     for name in [x for x in names if x not in given]:
-        saved = state["config"][name]
+        saved = state["config"].get(name)
         texts = [str(x) for x in saved] if isinstance(saved, list) else [str(saved)]
         if not all(_may_import(name, text, path) for text in texts):
             repeated += "".join(f" --{name}={text}" for text in texts)
     if repeated:
         raise CheckpointError(
-            f"{path} names code that a file is not trusted to name: repeat it, as in "
-            f"ppo --resume={path.parent.parent}{repeated}"
+            f"{path} names code that a file is not trusted to name: repeat{repeated}"
         )
 
 
 def _may_import(name: str, text: str, path: Path) -> bool:
     """Return whether what a checkpoint names may be imported: nothing, or classes of environments,
     wrappers and networks outside of the run's folder."""
-    if not is_path(text) or text.startswith("torch.optim:"):
+    is_default = name == "optimizer" and re.fullmatch(r"torch\.optim:\w+(\(.*\))?", text)
+    if not is_path(text) or is_default:
         return True
-    place = Path(text.rpartition(":")[0]).resolve()
-    if name in TOLD_AGAIN or path.parent.parent.resolve() in place.parents:
+    place = text.partition("(")[0].rpartition(":")[0]
+    folder = path.resolve().parent
+    if folder.name == "checkpoints":
+        folder = folder.parent
+    file = place if place.endswith(".py") else place.replace(".", "/")
+    is_inside = any(folder in Path(x, file).resolve().parents for x in (".", *sys.path))
+    if name in TOLD_AGAIN or is_inside:
         return False
     try:
-        found = import_named(text.partition("(")[0], name)
+        if name in ("env_name", "eval_env"):
+            found: Any = find_spec(text).entry_point  # a text for an id that the module registers
+        else:
+            found = import_named(text.partition("(")[0], name)
     except ConfigError as error:
         raise CheckpointError(f"{path}: {error}") from error
-    return isinstance(found, type) and issubclass(found, IMPORTED[name])
+    is_class = isinstance(found, type) and issubclass(found, IMPORTED[name])
+    return is_class or isinstance(found, str)
 
 
 def check_fixed(path: Path, state: State, given: Mapping[str, Any]) -> None:

@@ -5,11 +5,11 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ppo.callbacks import Callback, RegularCheckpoints, RegularEvaluations
+from ppo.callbacks import Callback
 from ppo.checkpoint import LAST, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped
-from ppo.errors import Interrupted, SaveFailed, reason
+from ppo.errors import ConfigError, Interrupted, SaveFailed, reason
 from ppo.flags import checked, flags_of
 from ppo.folder import RunFolder, find_resumed
 from ppo.imports import import_named
@@ -23,7 +23,7 @@ from ppo.state import CODE, check_code, check_fixed, restore, saved_flags
 
 @dataclass(frozen=True)
 class RunSummary:
-    """What a run came to. checkpoint: the path of its last one; reason: why it ended early."""
+    """The result of a run. checkpoint: the path of its last one; reason: why it ended early."""
 
     folder: str
     checkpoint: str
@@ -54,7 +54,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     **flags: Any,
 ) -> RunSummary:
-    """Train a policy by PPO, to the end or until a signal, and leave this process as it was.
+    """Train a policy by PPO, to the end or until a signal.
 
     env: an id, a class or a function; config: settings in place of tuned ones; learner: a subclass
     of Learner; model: a subclass of ActorCritic; flags: of Config, take precedence. Raises
@@ -69,6 +69,13 @@ def train(
 
 
 def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> RunSummary:
+    with StopSignals() as signals:
+        return _train(given, callbacks, signals)
+
+
+def _train(
+    given: Mapping[str, Any], callbacks: Sequence[Callback], signals: StopSignals
+) -> RunSummary:
     values = checked(given, flags_of(Config))
     names = ("resume", "run_dir", "name")
     resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
@@ -77,28 +84,31 @@ def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -
         path = resumed / "checkpoints" / LAST
         state = load(path)
         saved = saved_flags(path, state, values)
+        if "num_minibatches" in values and "batch_size" not in values:
+            saved["batch_size"] = None
         check_fixed(path, state, values)
         check_code(path, state, values, CODE)
         values = {**saved, "preset": "none"}
-    own = [import_named(x, "callback", Callback)() for x in values.get("callback", ())]
-    callbacks = [*callbacks, *own]
+    callbacks = [*callbacks, *map(_make_callback, values.get("callback", ()))]
     settings = settle(values, callbacks)
     config = settings.spaces.config
     has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
     num_threads = available_cores() if has_large_matrices else 1
     loggers = make_loggers(config, settings.notes)
-    with (
-        StopSignals() as signals,
-        training_process(num_threads),
-        RunFolder(config, resumed) as folder,
-    ):
-        every = [RegularCheckpoints(), RegularEvaluations(), *callbacks, *loggers]
-        run = Run(settings, folder, every, signals)
+    with training_process(num_threads), RunFolder(config, resumed) as folder:
+        run = Run(settings, folder, [*callbacks, *loggers], signals)
         if resumed:
             restore(run, state, path)
         else:
             folder.write_json("config.json", config.to_json())
         return execute(run)
+
+
+def _make_callback(text: str) -> Callback:
+    try:
+        return import_named(text, "callback", Callback)()
+    except TypeError as error:
+        raise ConfigError(f"--callback={text} cannot be made ({error})") from error
 
 
 def execute(run: Run) -> RunSummary:
@@ -114,7 +124,7 @@ def execute(run: Run) -> RunSummary:
             evaluation = run.evaluate()
     if received := run.signals.received:
         raise Interrupted(
-            f"{received.name}: saved after step {run.state['step']:,}; go on with "
+            f"{received.name}: saved after step {run.state.get('step', 0):,}; go on with "
             f"--resume={run.folder.path}",
             received,
         )

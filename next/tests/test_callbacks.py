@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from ppo.callbacks import Callback, RegularCheckpoints, RegularEvaluations
+from ppo.callbacks import Callback
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
-from tests.running import running, train
+from tests.running import iterate, rows, running, train
 from tests.worlds import Constant
 
 NOTED = ("on_model", "on_start", "on_episode", "on_evaluation", "on_checkpoint", "on_end")
@@ -72,13 +72,10 @@ def test_checkpoints_and_evaluations_are_regular_and_the_best_state_is_kept(tmp_
         monkeypatch.setattr(run, "evaluate", lambda: Evaluation(next(results)))
         save = lambda is_best=False: saved.append((run.iteration, is_best))  # noqa: E731
         monkeypatch.setattr(run, "save", save)
-        each: Any = [RegularCheckpoints(), RegularEvaluations()]
-        for run.iteration in range(1, 7):
-            for callback in each:
-                callback.on_iteration(run)
+        iterate(run, 6)
         assert saved == [(2, True), (3, False), (4, True), (6, False)]
-        monkeypatch.setattr("ppo.callbacks.MAX_SECONDS", 0)
-        run.iteration = 7
-        each[0].on_iteration(run)
+        monkeypatch.setattr("ppo.run.MAX_SECONDS", 0)
+        iterate(run)
         assert saved[-1] == (7, False)
-        run.iteration = 0
+    found = [row["evaluation_return_mean"] for row in rows(tmp_path)]
+    assert found == ["", "1", "", "3", "", "2", ""]

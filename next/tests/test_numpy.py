@@ -14,8 +14,7 @@ from ppo.learner import Learner
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import named_tensors, to_vector
 from ppo.models.numpy_mlp import NumpyActor, structure_of
-from ppo.numpy_learner import NumpyLearner
-from ppo.probe import difference
+from ppo.numpy_learner import NumpyLearner, difference
 from tests.running import disturb, make_network, make_spaces
 
 B = 37

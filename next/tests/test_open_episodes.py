@@ -26,7 +26,7 @@ def test_open_episodes_are_restored_where_the_last_row_shows_the_same(env, tmp_p
         worker = second_worker(run)
         worker.tables["observations"][-1, 1] += 1  # which environment 1 does not show
         before = worker.counts.copy()
-        assert worker.restore(run.open_episodes.to_replay()) == [1]
+        assert worker.restore(run.open_episodes.to_replay(), {}) == [1]
         assert (worker.counts - before).tolist() == [0, 1]
         worker.collect(3, {})
         run.collect()

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 import ppo
+from ppo import losses
 from ppo.callbacks import Callback
 from ppo.cli import main
 from ppo.errors import CheckpointError, ConfigError
 from ppo.learner import Learner
-from tests.running import SMALL, assert_same_state, python, rows, tensors, train
-from tests.worlds import Counting, Unseeded
+from tests.running import SMALL, assert_same_state, iterate, python, rows, running, tensors, train
+from tests.worlds import Constant, Counting, Unseeded
 
 LINE = [f"--{name}={value}" for name, value in SMALL.items()]
 LINE = ["tests.worlds:Counting", *LINE, "--total_steps=192", "--resume=auto"]
@@ -128,3 +129,29 @@ def test_killed_before_the_first_checkpoint_the_same_command_begins_anew(tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["iteration"] for row in rows(tmp_path / "run")] == [*"123"]
     assert not [*(tmp_path / "run").rglob(".tmp*")]
+
+
+class Wide(Constant):
+    """Returns float64, which the table of its space does not hold."""
+
+    def step(self, action: Any) -> Any:
+        observation, *others = super().step(action)
+        return np.float64(observation) / 3, *others
+
+
+def test_an_episode_of_other_dtypes_is_repeated_by_a_resumed_run(tmp_path, capfd):
+    train(Wide, tmp_path, 2)
+    train(Wide, tmp_path, 3)
+    assert "not exact" not in capfd.readouterr().err
+
+
+def test_torch_learns_where_its_code_is_edited_between_checkpoints(tmp_path, monkeypatch, capfd):
+    with running(Constant, tmp_path) as run:
+        iterate(run)
+        monkeypatch.setattr(losses, "MAX_LOG_RATIO", 0.01)
+        run.save()
+        iterate(run)
+        run.check_numpy()
+        assert type(run.learner) is Learner
+        iterate(run)
+    assert "torch learns" in capfd.readouterr().err

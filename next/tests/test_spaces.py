@@ -1,5 +1,6 @@
 """Spaces: from a policy's actions to the environment's, masks, and their form in JSON."""
 
+import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,8 @@ from ppo.config import Config
 from ppo.envs.spaces import (
     action_converter,
     box_scale,
+    from_json,
+    to_json,
 )
 from ppo.models.distributions import policy_head
 
@@ -111,3 +114,10 @@ def test_only_bounds_that_a_standard_normal_does_not_fit_are_scaled_to(low, high
     box = Box(np.array([low, -1], np.float64), np.array([high, 1], np.float64), dtype=np.float64)
     found = box_scale(box, False)
     np.testing.assert_allclose(found, [[shift, 0], [factor, 1]], rtol=1e-5)
+
+
+def test_the_order_of_a_dict_is_kept_in_json():
+    space = Dict([("b", Box(0, 1, (2,))), ("a", Discrete(3))])
+    found = from_json(json.loads(json.dumps(to_json(space))))
+    assert [*found] == ["b", "a"]
+    assert found == space
