@@ -71,8 +71,8 @@ def training_process(num_threads: int) -> Iterator[None]:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     blas_threads = None if "OPENBLAS_NUM_THREADS" in os.environ else 1
     threads = torch.get_num_threads()
-    torch.set_num_threads(num_threads)
     with threadpool_limits(blas_threads, "blas"), torch.random.fork_rng(devices=[]):
+        torch.set_num_threads(num_threads)
         with flush_denormals():
             torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
         try:
