@@ -24,7 +24,7 @@ from gymnasium.envs.registration import (
 from ppo.config import Config
 from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
 from ppo.envs.observations import Layout, Reader
-from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter
+from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter, to_json
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
 from ppo.imports import import_module, import_named, is_path
 
@@ -170,6 +170,11 @@ class Spaces:
     @cached_property
     def layout(self) -> Layout:
         return Layout(self.observations, self.config)
+
+    @cached_property
+    def in_json(self) -> list[Any]:
+        """Both spaces as JSON values, made once: those of large images take a while."""
+        return [to_json(self.observations), to_json(self.actions)]
 
     def with_config(self, config: Config) -> "Spaces":
         return replace(self, make_env=replace(self.make_env, config=config))

@@ -2,7 +2,6 @@
 
 import fcntl
 import json
-import re
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,9 +11,6 @@ from ppo.checkpoint import BEST, LAST, remove_temporary, write
 from ppo.config import Config, name_of
 from ppo.errors import CheckpointError, ConfigError, RunInUse
 
-# What may be in the folder of a run that --resume=auto begins, since it has no checkpoint yet.
-BEFORE_CHECKPOINT = {"lock", "config.json", "metrics.csv", "notes.txt", "checkpoints"}
-BEFORE_CHECKPOINT |= {"evaluations.jsonl", "wandb", "events.out"}
 WRITTEN_LATE = ("metrics.csv", "evaluations.jsonl", "summary.json", f"checkpoints/{BEST}")
 
 
@@ -57,11 +53,10 @@ class RunFolder:
             for name in WRITTEN_LATE:
                 if (self.path / name).is_dir():
                     raise IsADirectoryError(0, f"{name} is a folder")
+            left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}
             self.lock = (self.path / "lock").open("a")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_temporary(self.path)
-            names = (re.sub(r"^events\.out\..*", "events.out", x.name) for x in self.path.iterdir())
-            left = {name for name in names if not name.startswith(".")}
         except BlockingIOError as error:
             raise RunInUse(
                 f"another process trains in {path}: wait for it, or choose another folder by "
@@ -72,8 +67,12 @@ class RunFolder:
                 f"the folder {path or 'runs'} cannot be used ({error.strerror or error}): choose "
                 "another by --run_dir"
             ) from error
-        if not resumed and left - (BEFORE_CHECKPOINT if config.resume else {"lock"}):
+        # A run that was killed before its first checkpoint is begun again by --resume=auto.
+        is_begun = {"lock", "config.json"} <= left and "summary.json" not in left
+        if not resumed and left - {"lock"} and not (config.resume and is_begun):
             self.lock.close()
+            if "lock" not in left:
+                (self.path / "lock").unlink()
             raise ConfigError(
                 f"the folder {self.path} is not empty, and no run is overwritten: choose another "
                 f"by --run_dir or --name, or go on with --resume={self.path}"

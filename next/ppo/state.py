@@ -13,7 +13,6 @@ from ppo.callbacks import named
 from ppo.checkpoint import State, copied, select
 from ppo.config import as_json, flag_names
 from ppo.envs.make import find_spec
-from ppo.envs.spaces import to_json
 from ppo.envs.worker import carried_tables
 from ppo.errors import CheckpointError, ConfigError, reason
 from ppo.imports import import_named, is_path
@@ -33,8 +32,13 @@ TOLD_AGAIN = ("learner", "callback", "optimizer")
 CODE = (*IMPORTED, *TOLD_AGAIN)
 # Entries of a state, or what they begin with, that belong to the policy.
 POLICY = (
-    *("model.", "normalize_observation.", "config", "spaces"),
-    *("has_masks", "env_attributes", "step"),
+    "model.",
+    "normalize_observation.",
+    "config",
+    "spaces",
+    "has_masks",
+    "env_attributes",
+    "step",
 )
 
 
@@ -45,7 +49,7 @@ def policy_state(run: "Run") -> State:
         **{name: x for name, x in run.learner.state_dict().items() if name.startswith("model.")},
         **{f"normalize_observation.{name}": x for name, x in statistics.items()},
         "config": run.given,
-        "spaces": [to_json(run.spaces.observations), to_json(run.spaces.actions)],
+        "spaces": run.spaces.in_json,
         "has_masks": run.spaces.has_masks,
         "env_attributes": run.env_attributes,
         "step": run.step,
@@ -151,7 +155,8 @@ def _may_import(name: str, text: str, path: Path) -> bool:
 def check_fixed(path: Path, state: State, given: Mapping[str, Any]) -> None:
     """Raise CheckpointError if a run began with another value of a flag that cannot change."""
     for name in [x for x in flag_names("fixed") if x in given]:
-        now, saved = as_json(given[name]), state["config"][name]
+        now = as_json(given[name])
+        saved = state["config"].get(name)
         if name == "env_name" and isinstance(now, str) and not is_path(now):
             now = find_spec(now).id
         if now != saved:

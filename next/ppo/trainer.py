@@ -96,11 +96,11 @@ def _train(
     num_threads = available_cores() if has_large_matrices else 1
     loggers = make_loggers(config, settings.notes)
     with training_process(num_threads), RunFolder(config, resumed) as folder:
+        if not resumed:
+            folder.write_json("config.json", config.to_json())  # it marks the folder as a run's
         run = Run(settings, folder, [*callbacks, *loggers], signals)
         if resumed:
             restore(run, state, path)
-        else:
-            folder.write_json("config.json", config.to_json())
         return execute(run)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ppo.config import Config, flag_names
 from ppo.errors import ConfigError
 from ppo.flags import checked, flags_of, split
-from ppo.folder import find_resumed
+from ppo.folder import RunFolder, find_resumed
 from ppo.settings import PRESETS, settle
 from ppo.state import saved_flags
 from tests.worlds import Constant, Film, Numbers
@@ -90,3 +90,21 @@ def test_flags_of_another_version_have_their_defaults_or_are_left_out(tmp_path):
     found = saved_flags(tmp_path / "checkpoints" / "x", state, {"seed": 3})
     config = Config(**checked(found, FLAGS))
     assert (config.gamma, config.gae_lambda, config.seed) == (0.5, Config.gae_lambda, 3)
+
+
+def test_a_folder_of_something_else_or_of_a_finished_run_is_not_begun_again(tmp_path):
+    """A killed run has left a lock and config.json; all else is somebody's."""
+    config = config_of(f"--run_dir={tmp_path}", "--resume=auto")
+    for names in (["notes"], ["config.json"], ["lock", "config.json", "summary.json"]):
+        for name in names:
+            (tmp_path / name).touch()
+        for _ in range(2):  # a refusal leaves nothing that a second one would take for a run
+            with pytest.raises(ConfigError, match="not empty"):
+                RunFolder(config, None)
+        assert {x.name for x in tmp_path.iterdir()} == {*names}
+        for path in tmp_path.iterdir():
+            path.unlink()
+    for name in ("lock", "config.json", "events.out.tfevents.1"):
+        (tmp_path / name).touch()
+    with RunFolder(config, None):
+        pass

@@ -89,5 +89,5 @@ def test_attributes_are_passed_to_set_training_or_set_by_name():
 
 
 def test_golden_seeds_that_runs_recorded_earlier_depend_on():
-    assert [stream.value for stream in Stream][:6] == [1, 2, 3, 4, 5, 6]
+    assert [stream.value for stream in Stream] == [1, 2, 3, 4, 5]
     assert integer_seed(0, Stream.EPISODE, 0, 0) == 3964924996
