@@ -86,7 +86,7 @@ class WorkerProcess:
     """A process that steps the environments of some columns of the rollout."""
 
     def __init__(self, spaces: Spaces, shared: Shared, env_ids: range, cores: list[int]) -> None:
-        config = replace(spaces.config, learner="auto", optimizer="")  # which may import torch
+        config = replace(spaces.config, learner="auto")  # which may import torch
         self.spaces = spaces.with_config(config)
         heartbeat = SharedArray((1,), np.int64)
         self.arguments = ({**shared, "heartbeat": heartbeat}, env_ids, cores)
@@ -258,13 +258,6 @@ class WorkerPool:
                 self.call("step", row, only=worker)
             self.sampler(command[1], worker.columns)
         worker.send(*command)
-
-    def act_by(self, make_actor: MakeActor) -> None:
-        if self.sampler:
-            self.sampler.act_by(make_actor)
-        else:
-            self.make_actor = make_actor
-            self.call("act_by", make_actor)
 
     def close(self) -> None:
         """End all workers: they are asked to, and killed after a second."""

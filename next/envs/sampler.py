@@ -30,14 +30,11 @@ class Sampler:
         self, spaces: Spaces, arrays: Arrays, env_ids: range, make_actor: MakeActor
     ) -> None:
         self.arrays = arrays
-        self.act_by(make_actor)
+        self.actor = make_actor(arrays["weights"])
         self.seed = spaces.config.seed
         self.env_ids = env_ids
         self.observed = spaces.layout.tables
         self.observe = observer(spaces.layout, NormalizeObservation(arrays, spaces.config))
-
-    def act_by(self, make_actor: MakeActor) -> None:
-        self.actor = make_actor(self.arrays["weights"])
 
     def begin(self, iteration: int) -> None:
         """Load the current weights, and draw the noise of a whole rollout, (T, n, *noise)."""

@@ -104,7 +104,6 @@ class Worker:
         self.attributes: Values = {}  # of new episodes
         if make_actor:
             self.sampler = Sampler(spaces, {**arrays, **self.tables}, env_ids, make_actor)
-            self.act_by = self.sampler.act_by
         self.columns = spaces.columns(self, spaces, **options)
         self.close = self.columns.close
 

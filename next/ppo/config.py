@@ -93,10 +93,8 @@ class Config:
     """Maximum norm to which the gradient is clipped (0: no clipping)."""
     target_kl: float | None = live(None, TINY)
     """End the epochs of an iteration when the approximate KL divergence exceeds 1.5 times this."""
-    optimizer: Any = fixed("torch.optim:Adam")
-    """Optimizer class, as module:Name(key=value) with arguments other than the learning rate."""
     learner: Any = "auto"
-    """Subclass of ppo.Learner, as module:Name, for a loss or advantages of your own."""
+    """Subclass of ppo.Learner, as module:Name, for a loss, advantages or optimizer of your own."""
     callback: tuple[str, ...] = ()
     """Subclass of ppo.Callback, as module:Name(key=value); repeat the flag for several."""
     model: Any = fixed("auto")

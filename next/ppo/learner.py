@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy import ndarray
-from torch import Tensor
+from torch import Tensor, nn
 
 from ppo import losses
 from ppo.callbacks import Callback, overriding
@@ -22,7 +22,7 @@ from ppo.errors import CheckpointError, ConfigError, TrainingError
 from ppo.gae import generalized_advantages
 from ppo.minibatches import draw_minibatches
 from ppo.models.actor_critic import ActorCritic, as_tensor, named_tensors
-from ppo.optimizer import flatten_parameters, make_optimizer
+from ppo.optimizer import Adam, flatten_parameters
 from ppo.process import flush_denormals
 from ppo.rollout import Batch, Metrics, Rollout
 
@@ -34,17 +34,6 @@ ADAPTIVE_RATES = (1e-5, 1e-2)
 MAX_SKIPPED = 3  # gradient steps in a row
 
 
-@dataclass(frozen=True)
-class Coefficients:
-    """The coefficients of an iteration, after their schedules."""
-
-    learning_rate: float
-    clip_coef: float
-    clip_value_coef: float | None
-    value_coef: float
-    entropy_coef: float
-
-
 class Learner:
     """Own a model's weights (P,), gradients (P,) and optimizer, and improve it with each rollout.
 
@@ -52,7 +41,7 @@ class Learner:
     evaluate() for another way of computing them. Parameters whose requires_grad is False stay as
     they are, whatever the optimizer. Callbacks that override loss add to it."""
 
-    coefficients: Coefficients
+    coefficients: Any  # a Config whose schedules are the numbers of the iteration
 
     def __init__(
         self, model: ActorCritic, spaces: Spaces, callbacks: Sequence[Callback] = ()
@@ -70,13 +59,24 @@ class Learner:
         self.weights, self.gradients = flatten_parameters(model)
         self.learning_rate = float(scheduled(config.learning_rate, 1.0))
         self.num_skipped = 0  # gradient steps in a row, also over iterations
-        self.optimizer = make_optimizer(config, self.weights, self.gradients, self.learning_rate)
+        self.optimizer = self.make_optimizer()
         self.set_coefficients(remaining=1.0)
 
     @classmethod
     def supports(cls, model: ActorCritic, config: Config, callbacks: Sequence[Callback]) -> bool:
         """Return whether this class can learn a model with these settings."""
         return True
+
+    def make_optimizer(self) -> Any:
+        """Return what steps self.weights by self.gradients. Override it for another optimizer, such
+        as torch.optim.SGD([self.parameter()], self.learning_rate, momentum=0.9)."""
+        return Adam(self.weights, self.gradients, self.learning_rate)
+
+    def parameter(self) -> nn.Parameter:
+        """Return all weights as one parameter, whose gradient is self.gradients."""
+        parameter = nn.Parameter(self.weights)
+        parameter.grad = self.gradients
+        return parameter
 
     @torch.no_grad()
     def make_batch(
@@ -269,11 +269,11 @@ class Learner:
             group["lr"] = self.learning_rate
         clip_coef = scheduled(config.clip_coef, remaining)
         value_clip = config.clip_value_coef
-        self.coefficients = Coefficients(
+        self.coefficients = replace(
+            config,
             learning_rate=self.learning_rate,
             clip_coef=clip_coef,
             clip_value_coef=clip_coef if value_clip == "auto" else scheduled(value_clip, remaining),
-            value_coef=config.value_coef,
             entropy_coef=scheduled(config.entropy_coef, remaining),
         )
 
@@ -369,12 +369,5 @@ def adapted(learning_rate: float, kl: float, goal: float) -> float:
 
 
 def _means(history: list[Metrics]) -> Metrics:
-    """Average metrics over steps, with a single synchronisation if they are on a GPU."""
-    table = [list(metrics.values()) for metrics in history]
-    first = table[0][0]
-    if isinstance(first, Tensor):
-        tensors = [[torch.as_tensor(x, device=first.device) for x in row] for row in table]
-        means = torch.stack([torch.stack(row) for row in tensors]).mean(0).tolist()
-    else:
-        means = np.mean(table, axis=0).tolist()
-    return dict(zip(history[0], means, strict=True))
+    table = [[float(x) for x in metrics.values()] for metrics in history]
+    return dict(zip(history[0], np.mean(table, axis=0).tolist(), strict=True))

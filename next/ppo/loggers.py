@@ -3,19 +3,18 @@
 import csv
 import io
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from ppo.callbacks import Callback
 from ppo.checkpoint import write
 from ppo.config import Config
 from ppo.errors import ConfigError, suggest
+from ppo.extras import LOGGERS
+from ppo.imports import import_named
 from ppo.rollout import Metrics
 from ppo.statistics import RETURN
 
@@ -117,68 +116,6 @@ class Console(Logger):
             )
 
 
-class TensorBoard(Logger):
-    """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
-
-    def __init__(self) -> None:
-        from torch.utils.tensorboard import SummaryWriter
-
-        self.make_writer = SummaryWriter
-
-    def on_start(self, run: "Run") -> None:
-        self.writer = self.make_writer(str(run.folder.path), purge_step=run.step)
-
-    def on_iteration(self, run: "Run") -> None:
-        for name, value in run.metrics.items():
-            if value is not None:
-                self.writer.add_scalar(name, value, run.step)
-        if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
-            self.writer.add_histogram("episode_returns", np.array(run.episodes.returns), run.step)
-
-    def on_checkpoint(self, run: "Run") -> None:
-        self.writer.flush()
-
-    def on_end(self, run: "Run") -> None:
-        self.writer.close()
-
-
-class WandB(Logger):
-    """Log to Weights & Biases, under the name of the run's folder (see wandb's variables)."""
-
-    def __init__(self) -> None:
-        import wandb
-
-        self.wandb: Any = wandb
-
-    def on_start(self, run: "Run") -> None:
-        name = run.folder.path.name
-        self.run = self.wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "ppo"),
-            name=name,
-            id=os.environ.get("WANDB_RUN_ID", name),
-            resume="allow",
-            dir=str(run.folder.path),
-            config=run.config.to_json(),
-            settings=self.wandb.Settings(silent=True),
-        )
-
-    def on_iteration(self, run: "Run") -> None:
-        values = {name: x for name, x in run.metrics.items() if x is not None}
-        if run.is_due(HISTOGRAM_EVERY) and run.episodes.returns:
-            values["episode_returns"] = self.wandb.Histogram(run.episodes.returns)
-        self.run.log(values, step=run.step)
-
-    def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
-        if result.mean is not None:
-            self.run.summary["evaluation_return_mean"] = result.mean
-
-    def on_end(self, run: "Run") -> None:
-        self.run.finish()
-
-
-LOGGERS = {"tensorboard": TensorBoard, "wandb": WandB}
-
-
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:
     """Make the loggers of a run. Raises ConfigError for an unknown one, or a missing package."""
     loggers: list[Callback] = [MetricsFile()]
@@ -190,8 +127,5 @@ def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:
         if name not in LOGGERS:
             hint = suggest(name, ["console", *LOGGERS, "none"])
             raise ConfigError(f"--logger={name} is unknown{hint}")
-        try:
-            loggers.append(LOGGERS[name]())
-        except ImportError as error:
-            raise ConfigError(f"--logger={name} needs a package: pip install {name}") from error
+        loggers.append(import_named(LOGGERS[name], f"logger={name}", Logger)())
     return loggers

@@ -5,6 +5,7 @@ It takes a third of torch's time. difference() compares both, so that an edit of
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from functools import partial
 from typing import Any
 
@@ -169,24 +170,18 @@ class NumpyLearner(Learner):
         return grad_outputs * head.weight, metrics
 
 
-def difference(learner: Learner) -> str:
-    """Return in what numpy's learning differs from torch's: a key of what _learn returns; "" where
-    it does not, or where torch learns anyway. As no clip is active on the first minibatch of a run,
-    a made-up one goes both ways, by made-up weights, on both sides of every clip."""
-    if not isinstance(learner, NumpyLearner):
-        return ""
+def difference(model: ActorCritic, spaces: Spaces) -> str:
+    """Return in what numpy's learning differs from torch's: a key of what _learn returns, or "". As
+    no clip is active on the first minibatch of a run, a made-up one goes both ways, by made-up
+    weights, on both sides of every clip."""
+    learner = NumpyLearner(deepcopy(model), spaces)
     random = np.random.default_rng(0)
-    weights = learner.weights.clone()
-    learning_rate = learner.learning_rate
-    learner.weights += 0.3 * torch.from_numpy(random.standard_normal(len(weights), np.float32))
+    weights = learner.weights
+    weights += 0.3 * torch.from_numpy(random.standard_normal(len(weights), np.float32))
     learner.set_coefficients(0.75)  # as after a quarter of the run
     minibatch = _make_minibatch(learner, random)
     here, names = _learn(learner, NumpyLearner, minibatch)
     there, torch_names = _learn(learner, Learner, minibatch)
-    learner.weights.copy_(weights)
-    learner.gradients.zero_()
-    learner.set_coefficients(1.0)
-    learner.learning_rate = learning_rate
     if names != torch_names:
         return "metrics"
     for what, numbers in there.items():

@@ -5,10 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ppo.config import Config
-from ppo.errors import ConfigError, reason
-from ppo.imports import import_named
-
 EPSILON = 1e-5  # Baselines
 
 
@@ -65,23 +61,3 @@ def flatten_parameters(model: nn.Module) -> tuple[Tensor, Tensor]:
     for parameter, part in zip(parameters, parts, strict=True):
         parameter.grad = part.view_as(parameter)
     return weights, gradients
-
-
-def make_optimizer(config: Config, weights: Tensor, gradients: Tensor, learning_rate: float) -> Any:
-    """Make the optimizer of weights (P,). Raises ConfigError for no class like torch.optim's."""
-    named: Any = config.optimizer
-    has_kernel = hasattr(torch, "_fused_adam_") and weights.device.type in ("cpu", "cuda")
-    if has_kernel and named == Config.optimizer:
-        return Adam(weights, gradients, learning_rate)
-    make = import_named(named, "optimizer") if isinstance(named, str) else named
-    kind = getattr(make, "func", make)
-    options = {"eps": EPSILON} if getattr(kind, "__name__", "") == "Adam" else {}
-    options |= getattr(make, "keywords", {})
-    parameter = nn.Parameter(weights)
-    parameter.grad = gradients
-    try:
-        return make([parameter], lr=learning_rate, **options)
-    except Exception as error:
-        raise ConfigError(
-            f"--optimizer={named} cannot be used ({reason(error)}): give a class of torch.optim"
-        ) from error

@@ -15,6 +15,7 @@ from ppo.config import Config, flag_names
 from ppo.envs.normalize import NormalizeObservation, NormalizeReward
 from ppo.envs.observations import NUMBERS
 from ppo.envs.pool import Stopped, WorkerPool
+from ppo.envs.sampler import MakeActor
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import carried_tables
 from ppo.errors import ConfigError, EnvironmentFailed, SaveFailed, reason
@@ -38,6 +39,7 @@ from ppo.statistics import EpisodeStatistics
 LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
 
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
+EDITED = "torch {} in this run: its code was edited, and numpy computes {}"
 OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
 
 
@@ -75,32 +77,40 @@ class Run:
         self.is_best = False
         self.is_saved = False
         self.pool: WorkerPool | None = None
-        self.make_actor: Any = None
         torch.manual_seed(integer_seed(config.seed, Stream.MODEL))  # for losses that draw numbers
         self.model = make_model(self.spaces).to(config.device)
         self.learner = self._make_learner()
+        self.make_actor = self._make_actor_maker()
         weights = to_vector(named_tensors(self.model).values())
         self.shared = share_memory(self.spaces, self.model, len(weights))
         self.arrays = {name: x.array for name, x in self.shared.items()}
         self.rollout = Rollout(self.arrays)
         self.normalize = NormalizeObservation(self.arrays, config)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma)
-        self.episodes = EpisodeStatistics(config.num_envs)
+        self.episodes = EpisodeStatistics()
         self.open_episodes = OpenEpisodes(config.num_envs)
         self.publish()
 
     def _make_learner(self) -> Learner:
         kind: Any = self.config.learner
-        if kind == "auto":
+        if isinstance(kind, str) and kind != "auto":
+            kind = import_named(kind, "learner", Learner)
+        elif kind == "auto":
             about = (self.model, self.config, self.callbacks)
             kind = next(x for x in LEARNERS if x.supports(*about))
-        elif isinstance(kind, str):
-            kind = import_named(kind, "learner", Learner)
+            if kind is NumpyLearner and (what := difference(self.model, self.spaces)):
+                self.note(EDITED.format("learns", f"other {what}"))
+                kind = Learner
         return kind(self.model, self.spaces, self.callbacks)
+
+    def _make_actor_maker(self) -> MakeActor:
+        make = make_actor_of(self.model, self.spaces)
+        if structure_of(self.model) and isinstance(make, MakeTorchActor):
+            self.note(EDITED.format("acts", "other actions"))
+        return make
 
     def start(self) -> None:
         """Start workers and callbacks, and take the state that an early end would save."""
-        self.check_numpy()
         make_actor = self.make_actor
         if self.config.inference == "learner" and self.config.device != "cpu":
             make_actor = MakeTorchActor(self.spaces, self.config.device)
@@ -177,7 +187,6 @@ class Run:
         self.notify("on_iteration")
         self.state = take(self)
         if self.is_save_due:
-            self.check_numpy()
             self.save_state()
 
     def _evaluate_regularly(self) -> None:
@@ -276,21 +285,6 @@ class Run:
         self.rollout.weights[:] = weights.numpy(force=True)
         self.normalize.publish()
 
-    def check_numpy(self) -> None:
-        """Let torch learn and act from now on where numpy does not compute the same."""
-        about = "torch {} from here on: its code was edited, and numpy computes {}"
-        if what := difference(self.learner):
-            self.note(about.format("learns", f"other {what}"))
-            state = self.learner.state_dict()
-            self.learner = Learner(self.model, self.spaces, self.callbacks)
-            self.learner.load_state_dict(copied(state))
-        before, self.make_actor = self.make_actor, make_actor_of(self.model, self.spaces)
-        is_edited = structure_of(self.model) and isinstance(self.make_actor, MakeTorchActor)
-        if is_edited and not isinstance(before, MakeTorchActor):
-            self.note(about.format("acts", "other actions"))
-            if self.pool:
-                self.pool.act_by(self.make_actor)
-
     def save_state(self) -> str:
         """Save the state that was taken last; return what has failed, or ""."""
         try:
@@ -333,7 +327,6 @@ class Run:
         lost = sorted(x for reply in replies for x in reply)
         self.open_episodes.begin(lost, self.rollout.counts - 1, self.env_attributes)
         self.normalize_reward.restart(lost)
-        self.episodes.waiting.update(lost)
         if lost:
             self.note(
                 f"resume is not exact: the open episodes of environments {lost} could not be "

@@ -1,6 +1,5 @@
 """The state of a run: taken once, when an iteration is whole, and the only thing ever saved."""
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ IMPORTED = {
     "wrapper": gymnasium.Wrapper,
     "model": torch.nn.Module,
 }
-TOLD_AGAIN = ("learner", "callback", "optimizer")
+TOLD_AGAIN = ("learner", "callback")
 CODE = (*IMPORTED, *TOLD_AGAIN)
 # Entries of a state, or what they begin with, that belong to the policy.
 POLICY = (
@@ -130,8 +129,7 @@ def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequen
 def _may_import(name: str, text: str, path: Path) -> bool:
     """Return whether what a checkpoint names may be imported: nothing, or classes of environments,
     wrappers and networks outside of the run's folder."""
-    is_default = name == "optimizer" and re.fullmatch(r"torch\.optim:\w+(\(.*\))?", text)
-    if not is_path(text) or is_default:
+    if not is_path(text):
         return True
     place = text.partition("(")[0].rpartition(":")[0]
     folder = path.resolve().parent

@@ -64,9 +64,13 @@ def disturb(model: Any, deviation: float = 0.3, seed: int = 0) -> Any:
 
 
 class Slope(Learner):
-    """Take the sum of all weights as the loss, so that every gradient is 1, and KLs from a list."""
+    """Take the sum of all weights as the loss, so that every gradient is 1, and KLs from a list;
+    subtract gradients times the learning rate."""
 
     kls: Sequence[float] = (0.0,) * 100
+
+    def make_optimizer(self) -> Any:
+        return torch.optim.SGD([self.parameter()], self.learning_rate)
 
     def loss(self, minibatch: Any, distribution: Any, values: Any) -> Any:
         self.calls = getattr(self, "calls", 0) + 1
@@ -75,7 +79,7 @@ class Slope(Learner):
 
 
 def make_learner(kind: type[Learner] = Learner, **flags: Any) -> Any:
-    spaces = make_spaces(**{**SMALL, "optimizer": "torch.optim:SGD", "max_grad_norm": 0, **flags})
+    spaces = make_spaces(**{**SMALL, "max_grad_norm": 0, **flags})
     return kind(make_model(spaces), spaces)
 
 

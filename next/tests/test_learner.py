@@ -167,8 +167,11 @@ def test_a_gradient_that_is_not_finite_is_left_out():
 
 
 def test_weights_without_a_gradient_stand_still_whatever_the_optimizer():
-    optimizer = "torch.optim:AdamW(weight_decay=0.5)"
-    kind = make_learner(Slope, optimizer=optimizer)
+    class Decaying(Slope):
+        def make_optimizer(self) -> Any:
+            return torch.optim.AdamW([self.parameter()], self.learning_rate, weight_decay=0.5)
+
+    kind = make_learner(Decaying)
     model, held = kind.model, kind.model.value_head.weight
     held.requires_grad_(False)
     before = {name: x.detach().clone() for name, x in model.named_parameters()}

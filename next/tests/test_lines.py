@@ -20,4 +20,4 @@ def imports_of(path: Path) -> list[str]:
 def test_the_core_names_no_extra():
     assert len(SOURCES) > 40
     for path in [x for x in SOURCES if x.suffix == ".py"]:
-        assert not [x for x in imports_of(path) if x.startswith("ppo.extras")], path
+        assert not [x for x in imports_of(path) if x.startswith("ppo.extras.")], path
