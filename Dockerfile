@@ -17,7 +17,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" 'torch>=2.8'
 
 COPY . /src
-RUN pip install --no-cache-dir '/src[report,tensorboard,video]'
+RUN pip install --no-cache-dir '/src[all]'
 
 RUN useradd --create-home --uid 1000 ppo
 USER ppo

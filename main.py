@@ -2,15 +2,7 @@
 
 import sys
 
-try:
-    from ppo.system.signals import STOP
-
-    if __name__ == "__main__":
-        STOP.keep_until_exit()  # before the other imports, which take longer
-    from ppo.__main__ import main
-except KeyboardInterrupt:
-    print("interrupted: stopped at once", file=sys.stderr)
-    sys.exit(130)
+from ppo.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,7 @@
-"""The harness of all benchmarks: command line, machine, repetitions, runs of main.py, and what is
-written of them.
+"""What all benchmarks share: command line, machine, runs of main.py, and result files.
 
-A benchmark's docstring is its help and the heading of its results: "Title: python -m
-benchmarks.name [--flags]", an empty line, and what is measured. This file imports nothing of the
-trainer, so that it can run any commit of it.
-"""
+A benchmark's docstring is its help and the heading of its results: a title, a colon, the command,
+an empty line, and an explanation. Nothing of the trainer is imported here."""
 
 import argparse
 import csv
@@ -22,50 +19,41 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, TypeVar
-from unittest import mock
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-TRAINER = ("main.py", "ppo", "envs", "models")  # what is measured
-MAIN: Sequence[str] = (sys.executable, "main.py")
-QUIET = "--eval_episodes=0 --logger=none --report=False"
-# Columns of metrics.csv that two runs of the same work need not share.
-PHASES = {"seconds_collecting", "seconds_learning", "seconds_exchanging"}
-TIMES = {"seconds", "steps_per_second", *PHASES}
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SOURCE = ("main.py", "ppo", "envs", "models", "benchmarks")
+MAIN = (sys.executable, "main.py")
+QUIET = {"eval_episodes": 0, "logger": "none"}
+TIMES = re.compile(r"seconds|_per_second")  # columns that differ between two runs of the same work
+Flags = Mapping[str, Any]
 Result = dict[str, Any]
-T = TypeVar("T")
+Rows = list[dict[str, str]]
 
 
 class Run(NamedTuple):
-    """What a run of main.py left, and how long its process took."""
+    """What a run of main.py has left. seconds: of the whole process."""
 
-    rows: list[dict[str, str]]  # of metrics.csv
-    summary: Result  # of summary.json; empty if the run did not end by itself
-    seconds: float = 0.0  # of the whole process
-    seconds_to_first_row: float = 0.0
-    first_row_at: float = 0.0  # time.perf_counter()
+    rows: Rows  # of metrics.csv
+    summary: Result
+    evaluations: list[Result]  # with episodes
+    seconds: float
 
     def column(self, name: str) -> list[float]:
         return [float(row[name]) for row in self.rows]
 
     @property
     def steps_per_second(self) -> float:
-        """Measure from the end of the first iteration, in which workers get ready, to the end."""
+        """Measure from the end of the first iteration, in which workers start, to the end."""
         step, seconds = self.column("step"), self.column("seconds")
         return (step[-1] - step[0]) / (seconds[-1] - seconds[0])
 
-    @property
-    def startup_seconds(self) -> float:
-        """Measure from the command to the beginning of the first iteration."""
-        first = self.rows[0]
-        took = float(first["seconds_collecting"]) + float(first["seconds_learning"])
-        return self.seconds_to_first_row - took
 
-
-def make_parser(about: str, **defaults: int | float | str) -> argparse.ArgumentParser:
+def make_parser(about: str | None, **defaults: int | float | str) -> argparse.ArgumentParser:
     """Make a benchmark's parser: its docstring is the help, each default a flag of that type."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module_name()}",
@@ -76,6 +64,7 @@ def make_parser(about: str, **defaults: int | float | str) -> argparse.ArgumentP
         parser.add_argument(
             f"--{name}", type=type(default), default=default, help=f"default: {default}"
         )
+    parser.add_argument("--quick", action="store_true", help="short runs; nothing is written")
     return parser
 
 
@@ -83,233 +72,153 @@ def module_name() -> str:
     return f"benchmarks.{Path(sys.argv[0]).stem}"
 
 
-def command_line() -> str:
-    return shlex.join(["python", "-m", module_name(), *sys.argv[1:]])
+def chosen(parser: argparse.ArgumentParser, names: str, known: Iterable[str]) -> list[str]:
+    """Return the names in a list with commas, or all known ones. Ends with an error if one is
+    unknown."""
+    found = names.split(",") if names else [*known]
+    if unknown := {*found} - {*known}:
+        parser.error(f"give some of {','.join(known)}, not {','.join(sorted(unknown))}")
+    return found
 
 
 def num_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
-def git(*arguments: str, cwd: Path = ROOT) -> str:
+def git(*arguments: str) -> str:
     """Return what git prints; empty if it fails."""
-    done = subprocess.run(["git", *arguments], cwd=cwd, capture_output=True, text=True)
-    return done.stdout.strip()
-
-
-def commit() -> str | None:
-    """Return the last commit that changed the trainer, so that results are of one release whatever
-    is written of them meanwhile; -dirty with changes or new files outside results/."""
-    changes = git("status", "--porcelain", "--", ".", ":!results")
-    name = git("log", "-1", "--format=%h", "--", *TRAINER)
-    return f"{name}-dirty" if name and changes else name or None
-
-
-def processor() -> str:
-    """Name the processor, and AVX-512 if it has it: clouds give several kinds the same name."""
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text() if cpuinfo.exists() else ""
-    model = re.search(r"model name\s*: (.*)", text)
-    name = model[1] if model else platform.machine()
-    return f"{name} with AVX-512" if " avx512f " in text else name
-
-
-def describe_machine(*packages: str) -> Result:
-    """Describe what is measured on: hardware, how busy it is, versions, and the commit."""
-    versions = {
-        name: importlib.metadata.version(name) for name in ("torch", "gymnasium", *packages)
-    }
-    return {
-        "cpu": processor(),
-        "cores": num_cores(),
-        "load_before": round(os.getloadavg()[0], 2),
-        "versions": {"python": platform.python_version(), **versions},
-        "commit": commit(),
-    }
+    command = ["git", "--no-optional-locks", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def describe(*packages: str) -> Result:
-    """Describe a measurement before it begins: the command, and the machine."""
-    return {"command": command_line(), **describe_machine("numpy", *packages)}
+    """Describe what is measured: the command, the machine, its load, versions and the commit, with
+    -dirty if the source was changed since."""
+    cpuinfo = Path("/proc/cpuinfo")
+    cpu = re.search(r"model name\s*: (.*)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    names = ("torch", "gymnasium", "numpy", *packages)
+    commit = git("log", "-1", "--format=%h", "--", *SOURCE)
+    return {
+        "command": shlex.join(["python", "-m", module_name(), *sys.argv[1:]]),
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": num_cores(),
+        "load_before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in names},
+        "commit": commit + "-dirty" * bool(git("status", "--porcelain", "--", *SOURCE)),
+    }
+
+
+def command_of(flags: Flags) -> list[str]:
+    """Return flags as the arguments of main.py; dicts as JSON."""
+    texts = {x: json.dumps(y) if isinstance(y, dict) else y for x, y in flags.items()}
+    return [f"--{name}={value}" for name, value in texts.items()]
+
+
+def parse_flags(text: str) -> dict[str, str]:
+    """Return flags of a text such as "--gamma=0.9 --seed=1", by name."""
+    pairs = [word.removeprefix("--").partition("=") for word in shlex.split(text)]
+    return {name: value for name, _, value in pairs}
+
+
+def train(flags: Flags, run_dir: Path | None = None, **options: Any) -> Run:
+    """Run main.py in a process of its own, and read what it leaves in its folder, which is thrown
+    away by default. options: of subprocess.run. Raises SystemExit if it fails."""
+    if run_dir is None:
+        with tempfile.TemporaryDirectory() as folder:
+            return train(flags, Path(folder, "run"), **options)
+    command = [*MAIN, *command_of({**flags, "run_dir": run_dir})]
+    begin = time.perf_counter()
+    code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, **options).returncode
+    seconds = time.perf_counter() - begin
+    if code:
+        raise SystemExit(f"{shlex.join(command)} ended with exit code {code}")
+    path = run_dir / "evaluations.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    evaluations = [x for x in map(json.loads, lines) if x["returns"]]
+    summary = json.loads((run_dir / "summary.json").read_text())
+    return Run(read_rows(run_dir), summary, evaluations, seconds)
+
+
+def read_rows(run_dir: Path) -> Rows:
+    """Read metrics.csv, but for a last line that is being written; none if there is no file."""
+    path = run_dir / "metrics.csv"
+    text = path.read_text() if path.exists() else ""
+    return [*csv.DictReader(text[: text.rfind("\n") + 1].splitlines())]
+
+
+def without_times(rows: Rows) -> Rows:
+    return [{name: x for name, x in row.items() if not TIMES.search(name)} for row in rows]
+
+
+def in_fresh_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function in a process of its own, in which numpy has one thread."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(_with_one_thread, function, *arguments).result()
+
+
+def _with_one_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    with threadpool_limits(1):
+        return function(*arguments)
 
 
 def alternate(
-    variants: Mapping[str, Callable[[int], T]], seeds: Sequence[int], about: str = ""
-) -> dict[str, list[T]]:
-    """Run all variants with each seed, every second time in reversed order; return the results."""
-    found: dict[str, list[T]] = {name: [] for name in variants}
-    names = list(variants)
-    for count, seed in enumerate(seeds, 1):
+    variants: Mapping[str, Callable[[int], Result]], seeds: Iterable[int], about: str
+) -> dict[str, list[Result]]:
+    """Measure all variants with each seed, every second time in reversed order."""
+    found: dict[str, list[Result]] = {name: [] for name in variants}
+    names = [*variants]
+    for seed in seeds:
         for name in names:
             found[name].append(variants[name](seed))
-            which = ", ".join(part for part in (about, name) if part)
-            print(f"{which}, {count} of {len(seeds)}: {_shown(found[name][-1])}", flush=True)
+            print(f"{about}, {name}, seed {seed}: {found[name][-1]}", flush=True)
         names.reverse()
     return found
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {_shown(part)}" for name, part in value.items())
-    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+def interquartile_mean(values: Sequence[float]) -> float:
+    """Return the mean of the middle half, of which values at its ends have a share."""
+    middle = np.sort(values).repeat(4)[len(values) : -len(values)]
+    return float(middle.mean())
 
 
-def ratios(values: list[float], others: list[float]) -> Result:
-    """Divide values by others: the medians, and each pair."""
-    pairs = [value / other for value, other in zip(values, others, strict=True)]
-    return {"of_medians": median(values) / median(others), "of_pairs": pairs}
-
-
-def train(flags: str, **options: Any) -> Run:
-    """Train as train_in does, in a folder that is thrown away."""
-    with tempfile.TemporaryDirectory() as folder:
-        return train_in(Path(folder, "run"), flags, **options)
-
-
-def train_in(
-    run_dir: Path,
-    flags: str,
-    *,
-    program: Sequence[str] = MAIN,
-    **options: Any,
-) -> Run:
-    """Run main.py in a fresh process and read what it leaves in its folder.
-
-    options: of subprocess.Popen. Raises SystemExit if it fails.
-    """
-    command = [*program, *shlex.split(flags), f"--run_dir={run_dir}"]
-    start = time.perf_counter()
-    with subprocess.Popen(
-        command, **{"cwd": ROOT, "stdout": subprocess.DEVNULL, **options}
-    ) as process:
-        while process.poll() is None and not num_rows(run_dir):
-            time.sleep(0.01)
-        first_row_at = time.perf_counter()
-        process.wait()
-    seconds = time.perf_counter() - start
-    if process.returncode:
-        raise SystemExit(f"{shlex.join(command)} ended with exit code {process.returncode}")
-    return read_run(run_dir)._replace(
-        seconds=seconds, seconds_to_first_row=first_row_at - start, first_row_at=first_row_at
-    )
-
-
-def read_run(run_dir: Path) -> Run:
-    summary = run_dir / "summary.json"
-    return Run(read_rows(run_dir), json.loads(summary.read_text()) if summary.exists() else {})
-
-
-def read_rows(run_dir: Path) -> list[dict[str, str]]:
-    """Read metrics.csv, but for a last line that is being written; empty if there is none yet."""
-    path = run_dir / "metrics.csv"
-    if not path.exists():
-        return []
-    text = path.read_text()
-    return list(csv.DictReader(text[: text.rfind("\n") + 1].splitlines()))
-
-
-def num_rows(run_dir: Path) -> int:
-    """Count the iterations in metrics.csv."""
-    path = run_dir / "metrics.csv"
-    return max(0, path.read_text().count("\n") - 1) if path.exists() else 0
-
-
-def without_times(rows: Iterable[dict[str, str]]) -> list[dict[str, str]]:
-    """Leave out of metrics what differs between two runs of the same work."""
-    return [{name: x for name, x in row.items() if name not in TIMES} for row in rows]
-
-
-def resident(root: int) -> float:
-    """Sum the MiB of a process and all its descendants; pages that several share count once."""
-    processes = [root]
-    total = 0
-    for process in processes:
-        folder = Path(f"/proc/{process}")
-        try:
-            processes += map(int, (folder / f"task/{process}/children").read_text().split())
-            total += int((folder / "smaps_rollup").read_text().split("Pss:")[1].split()[0])
-        except (OSError, IndexError):
-            continue  # it has just ended
-    return total / 1024
-
-
-def peak_memory(*command: str) -> float:
-    """Run a command of Python, its output dropped; return its largest memory in MiB."""
-    with subprocess.Popen(
-        [sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL
-    ) as process:
-        peak = 0.0
-        while process.poll() is None:
-            peak = max(peak, resident(process.pid))
-            time.sleep(0.1)
-    assert process.returncode == 0
-    return peak
-
-
-def in_fresh_process(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function in a process of its own, where numpy has one thread, as in a worker."""
-    with (
-        mock.patch.dict(os.environ, ONE_THREAD),
-        ProcessPoolExecutor(1, get_context("spawn")) as process,
-    ):
-        return process.submit(function, *arguments).result()
-
-
-def result_path(name: str) -> Path:
-    """Return the path of a file in results/, whose folder is made."""
-    path = RESULTS / name
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path
-
-
-def write_json(name: str, result: Result) -> None:
-    """Write a file in results/."""
-    result_path(name).write_text(json.dumps(result, indent=2) + "\n")
-
-
-def save_figure(name: str, figure: Any) -> None:
-    """Write a figure of matplotlib in results/."""
-    figure.savefig(result_path(name), dpi=100, bbox_inches="tight")
-
-
-def read_json(name: str) -> Result:
-    """Read a file in results/; empty if there is none."""
-    path = RESULTS / name
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
-def write_page(name: str, about: str, *parts: str, result: Result | None = None) -> None:
-    """Write a page of Markdown in results/ and print it.
-
-    about: the benchmark's docstring, which has heading and explanation; parts: what comes below;
-    result: of describe; None where the parts tell on what they were measured.
-    """
-    by = f"Written by `python -m {module_name()}`."
-    if result:
-        by = f"Written by `{result['command']}` on {machine(result)}."
-    explanation = about.partition("\n\n")[2].strip()
-    text = "\n\n".join([f"# {about.partition(':')[0]}", by, explanation, *parts]) + "\n"
-    result_path(name).write_text(text)
-    print(f"\n{text}")
-
-
-def machine(result: Result) -> str:
-    """Say what a result was measured on."""
-    versions = ", ".join(f"{package} {version}" for package, version in result["versions"].items())
-    return (
-        f"{result['cpu']}, {result['cores']} cores, load before {result['load_before']}, "
-        f"commit {result['commit']}, {versions}"
-    )
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % bootstrap interval of the interquartile mean (Agarwal et al. 2021)."""
+    drawn = np.random.default_rng(0).choice(values, (2000, len(values)))
+    low, high = np.quantile([interquartile_mean(x) for x in drawn], (0.025, 0.975))
+    return float(low), float(high)
 
 
 def table(head: str, rows: Iterable[str]) -> str:
-    """Write a table in Markdown, of which all cells of a line are given as "a | b | c"."""
+    """Return a table in Markdown, whose lines are given as "a | b | c"."""
     line = " | ".join(["---"] * (head.count(" | ") + 1))
     return "\n".join(f"| {cells} |" for cells in (head, line, *rows))
 
 
-def each(values: Iterable[float], form: str = ".2f") -> str:
-    """Write numbers beside one another."""
+def each(values: Iterable[float], form: str = ",.1f") -> str:
     return ", ".join(f"{value:{form}}" for value in values)
+
+
+def read(name: str) -> Result:
+    """Return what was measured before, by name; nothing if there are no results yet."""
+    path = RESULTS / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write(name: str, about: str | None, results: Mapping[str, Result], text: str) -> None:
+    """Write results, each with what describe() returned, to results/NAME.json, and a page to
+    results/NAME.md."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n")
+    head, _, explanation = (about or "").partition("\n\n")
+    machines = []
+    for key, result in results.items():
+        versions = ", ".join(f"{package} {x}" for package, x in result["versions"].items())
+        machines.append(
+            f"- {key}: `{result['command']}`, commit {result['commit']}, {result['cpu']}, "
+            f"{result['cores']} cores, load before {result['load_before']}, Python "
+            f"{result['python']}, {versions}"
+        )
+    title = head.partition(":")[0]
+    parts = [f"# {title}", explanation.strip(), text, "\n".join(machines)]
+    (RESULTS / f"{name}.md").write_text("\n\n".join(parts) + "\n")

@@ -1,166 +1,230 @@
-"""Make a single environment, with all wrappers."""
+"""Make environments: from an id, a class, a function or what module:Name names."""
 
-import dataclasses
-from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any
+import re
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from inspect import signature
+from typing import Any
 
 import gymnasium
-from gymnasium import Env, Space, Wrapper
-from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Box, flatdim
+import numpy as np
+from gymnasium import Env
+from gymnasium.envs.registration import (
+    EnvSpec,
+    find_highest_version,
+    get_env_id,
+    load_env_creator,
+    parse_env_id,
+    registry,
+)
 
-from ppo.envs.env_kwargs import fill_in, tasks_of, wrap
-from ppo.envs.episodes import Info, RecordEpisode, StepResult, close_env
-from ppo.envs.errors import EnvironmentUnavailable, OtherForm
-from ppo.envs.forms import SINGLE, form_of
-from ppo.envs.frame_skip import RepeatAction, stack_vectors
-from ppo.envs.heartbeat import CLOSE, HEARTBEAT, RENDER, RESET, START, STEP
-from ppo.envs.inspection import inspected
-from ppo.envs.lookup import explained_errors, look_up, takes
-from ppo.envs.observations import ObserveParts, kind_of, num_numbers
-from ppo.envs.spaces import MAX_SIZE, holds_numbers, leaves
-from ppo.extensions import functions_of
-
-if TYPE_CHECKING:
-    from ppo.config.config import Config
-
-Finish = Callable[["Config", Env], Env]
+from ppo.config import Config
+from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
+from ppo.envs.observations import Layout, Reader
+from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter, to_json
+from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
+from ppo.imports import import_module, import_named, is_path
 
 
-def preprocess(config: "Config", env: Env) -> Env:
-    """Join the parts of an environment's observations in one Box, unless they are one of numbers
-    already, and stack them.
+def find_spec(env: Any) -> EnvSpec:
+    """Return the EnvSpec of an id, of module:Name or file.py:Name, or of a class or function. An id
+    whose version is gone stands for the newest one. Raises ConfigError if there is none."""
+    if callable(env):
+        name = getattr(env, "__name__", type(env).__name__)
+        return EnvSpec(re.sub(r"\W", "", name), env)
+    if not isinstance(env, str):
+        raise ConfigError(f"--env_name={env}: give an id, a class or a function")
+    if is_path(env):
+        module, _, env_id = env.rpartition(":")
+        if not re.search(r"-v\d+$", env_id):
+            return find_spec(import_named(env, "env_name"))
+        import_module(module, "env_name")  # which registers the id
+        env = env_id
+    if env not in registry:
+        import ale_py  # noqa: F401, registers its ids
 
-    config: as in make_env."""
-    frame_stack = config.frame_stack
-    space = env.observation_space
-    is_vector = isinstance(space, Box) and space.shape and kind_of(space, config.image) == "numbers"
-    has_images = False
-    if not is_vector:
-        num_images = 4 if frame_stack == "auto" else frame_stack
-        env = ObserveParts(env, config.image, config.screen_size, num_images)
-        has_images = bool(env.stacks)  # which it has stacked
-    if frame_stack != "auto" and frame_stack > 1 and not has_images:
-        env = stack_vectors(env, frame_stack)
-    return env
-
-
-def as_it_is(config: "Config", env: Env) -> Env:
-    """Return an environment whose observations are not preprocessed, in place of preprocess."""
-    return env
-
-
-def make_env(config: "Config", index: int = 0, finish: Finish = preprocess) -> Env:
-    """Make an environment with all wrappers, whose observations are arrays in one Box.
-
-    config: resolved, of which the flags of EnvironmentFlags are used; index: the environment's
-    number in the whole run, which --env_kwargs may contain, and which a class or function with a
-    parameter of this name is given; finish: makes what the policy sees from (config, environment),
-    whose observations are still as the environment gives them.
-    Raises EnvironmentUnavailable if there is none, if a package is missing, or if its spaces are of
-    a kind that no policy can use, OtherForm if it is no gymnasium.Env; WorkerError if it raises."""
-    env_name = config.env_name
-    tasks = tasks_of(config.env_kwargs)
-    env_kwargs = fill_in(tasks[index % len(tasks)], index)
-    with explained_errors(env_name, env_kwargs):
-        spec, family = look_up(env_name, env_kwargs)
-        HEARTBEAT.beat(START)
-        if takes(spec.entry_point, "index"):
-            spec.kwargs.setdefault("index", index)
-        if family:
-            env = wrap_by_extensions(config, family.make(spec, config))
-        else:
-            env = _make_checked(spec, config)
-        env = finish(config, env)
-        return Watched(env) if HEARTBEAT.is_watched else env
+        env = re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env)  # AtariGame skips frames
+    if env in registry:
+        return registry[env]
+    with suppress(gymnasium.error.Error):
+        namespace, base, given = parse_env_id(env)
+        version = find_highest_version(namespace, base)
+        if version is not None and (given or 0) <= version:
+            return registry[get_env_id(namespace, base, version)]
+    raise ConfigError(f"--env_name={env} is unknown{suggest(env, registry)}")
 
 
-def _make_checked(spec: EnvSpec, config: "Config") -> Env:
-    """Make an environment with the user's wrappers, inspectors, RepeatAction and RecordEpisode."""
-    entry_point: Any = spec.entry_point
-    is_env_class = isinstance(entry_point, type) and issubclass(entry_point, Env)
-    if not isinstance(entry_point, str) and not is_env_class:
-        spec = dataclasses.replace(spec, entry_point=partial(_make_single, spec.id, entry_point))
-
-    # gymnasium's own checker would cost time at every step.
-    env = gymnasium.make(spec, config.max_episode_steps, disable_env_checker=True)
-    if any(hasattr(env.unwrapped, name) for name in ("num_envs", "all_env_ids")):
-        raise TypeError("it must inherit from the gymnasium.Env class, and be one, not many")
-    env = wrap(env, config.wrapper)
-    check_spaces(config, env)
-    env = wrap_by_extensions(config, inspected(config, env))
-    frame_skip = int(config.frame_skip)
-    if frame_skip > 1:
-        env = RepeatAction(env, frame_skip)
-    return RecordEpisode(env)
+def _takes_index(creator: Any) -> bool:
+    with suppress(TypeError, ValueError):  # of builtins
+        return "index" in signature(creator).parameters
+    return False
 
 
-def wrap_by_extensions(config: "Config", env: Env) -> Env:
-    """Put the wrappers of extensions around an environment."""
-    for add_wrapper in functions_of("wrap"):
-        env = add_wrapper(config, env)
-    return env
+@dataclass
+class EnvMaker:
+    """Make the environments of a run, in any process. A function with the parameter index is given
+    the environment's number. found: the EnvSpec, once it is known."""
+
+    config: Config
+    found: EnvSpec | None = None
+
+    @property
+    def spec(self) -> EnvSpec:
+        """What gymnasium knows of the environment. It is found once and goes to workers as it is,
+        since a script may have registered the id. Raises ConfigError if it cannot be used."""
+        if self.found:
+            return self.found
+        spec = find_spec(self.config.env_name)
+        kwargs = {**spec.kwargs, **self.config.env_kwargs}
+        creator: Any = spec.entry_point
+        try:
+            if isinstance(creator, str):
+                creator = load_env_creator(creator)
+            index = {"index": 0} if _takes_index(creator) else {}
+            signature(creator).bind(**index, **kwargs)
+            is_other = isinstance(creator, type) and not issubclass(creator, Env)
+        except ImportError as error:
+            raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
+        except TypeError as error:
+            raise ConfigError(f"--env_kwargs of --env_name={spec.id}: {error}") from error
+        except ValueError:  # of builtins
+            is_other = False
+        if is_other:
+            raise ConfigError(f"--env_name={spec.id} is not a subclass of gymnasium.Env")
+        self.found = replace(spec, kwargs=kwargs, entry_point=creator)
+        return self.found
+
+    def __call__(
+        self, index: int = 0, render_mode: str | None = None, limit: int | None = None
+    ) -> Env:
+        """Make an environment whose last infos of episodes have their returns and lengths. limit:
+        steps after which an episode is truncated if nothing else limits it."""
+        config, spec = self.config, self.spec
+        if self.is_atari:
+            from ppo.envs.atari import make_game
+
+            return make_game(spec, config, self._wrap, render_mode)
+        kwargs = {**spec.kwargs}
+        if render_mode:
+            kwargs["render_mode"] = render_mode
+        if _takes_index(spec.entry_point):
+            kwargs.setdefault("index", index)
+        steps = config.max_episode_steps or spec.max_episode_steps or limit
+        spec = replace(spec, kwargs=kwargs)
+        # gymnasium's own checker would cost time in every step.
+        env = self._wrap(gymnasium.make(spec, steps, disable_env_checker=True))
+        if config.frame_skip != "auto" and config.frame_skip > 1:
+            env = RepeatAction(env, config.frame_skip)
+        return RecordEpisode(env)
+
+    @property
+    def is_atari(self) -> bool:
+        """Whether the environment is a game of the Atari emulator, observed as images."""
+        kwargs = self.spec.kwargs
+        is_of_ale = getattr(self.spec.entry_point, "__module__", "").startswith("ale_py.")
+        return is_of_ale and kwargs.get("obs_type") != "ram" and not kwargs.get("continuous")
+
+    def _wrap(self, env: Env) -> Env:
+        for wrapper in self.config.wrapper:
+            make = import_named(wrapper, "wrapper") if isinstance(wrapper, str) else wrapper
+            try:
+                env = make(env)
+            except TypeError as error:
+                raise ConfigError(f"--wrapper={wrapper} cannot be used ({error})") from error
+            if not isinstance(env, Env):
+                raise ConfigError(f"--wrapper={wrapper} makes no gymnasium.Env")
+        return env
 
 
-def _make_single(name: str, make: Callable[..., Any], /, **kwargs: Any) -> Env:
-    """Return what a user's class or function makes. Raises OtherForm."""
-    made = make(**kwargs)
-    if not isinstance(made, Env):
-        form = form_of(EnvSpec(name, make), made)
-        if form != SINGLE:
-            close_env(made)
-            error = OtherForm(f"{name} makes no gymnasium.Env, but a {form}")
-            error.form = form
-            raise error
-    return made
+@contextmanager
+def calling(what: str, bad: type[PPOError] = EnvironmentFailed) -> Iterator[None]:
+    """Turn what an environment raises in this context into EnvironmentFailed, with its traceback,
+    and BadValue into an error of the type bad."""
+    try:
+        yield
+    except PPOError:
+        raise
+    except BadValue as error:
+        raise bad(f"environment {what}: {error}") from error
+    except BaseException as error:
+        message = f"environment {what} raised {reason(error)}"
+        raise EnvironmentFailed(message, traceback.format_exc()) from error
 
 
-def check_spaces(config: "Config", env: Any) -> None:
-    """Raise EnvironmentUnavailable if no policy can use an environment's spaces."""
-    observes = getattr(env, "observation_space", None)
-    actions = getattr(env, "action_space", None)
-    about = f"--env_name={config.env_name} observes {observes} and acts in {actions}"
-    if not (isinstance(observes, Space) and isinstance(actions, Space)):
-        raise EnvironmentUnavailable(f"{about}: give it both spaces, of gymnasium.spaces")
-    can_observe = any(holds_numbers(leaf) for _, leaf in leaves(observes))
-    if not (can_observe and holds_numbers(actions)):
-        raise EnvironmentUnavailable(
-            f"{about}, one of which has no fixed size or holds no number: choose another "
-            "environment"
-        )
-    num_stacked = 1 if config.frame_stack == "auto" else config.frame_stack
-    for kind, numbers in (
-        ("observations", num_stacked * num_numbers(observes, config.image)),
-        ("actions", flatdim(actions)),
-    ):
-        if numbers > MAX_SIZE:
-            raise EnvironmentUnavailable(
-                f"{about}: its {kind} of {numbers:,} numbers are too large, at most {MAX_SIZE:,} "
-                "are allowed; choose another environment, or a wrapper that has less"
+@dataclass(frozen=True)
+class Spaces:
+    """What a run knows of its environments, and what makes them. has_masks: whether infos have
+    action masks; columns: the class that steps them, such as ppo.envs.columns.SingleColumns."""
+
+    make_env: EnvMaker
+    observations: Any
+    actions: Any
+    has_masks: bool
+    columns: Any
+
+    @property
+    def config(self) -> Config:
+        return self.make_env.config
+
+    @cached_property
+    def layout(self) -> Layout:
+        return Layout(self.observations, self.config)
+
+    @cached_property
+    def in_json(self) -> list[Any]:
+        """Both spaces as JSON values, made once: those of large images take a while."""
+        return [to_json(self.observations), to_json(self.actions)]
+
+    def with_config(self, config: Config) -> "Spaces":
+        return replace(self, make_env=replace(self.make_env, config=config))
+
+    def of_evaluations(self) -> "Spaces":
+        """Return the same with the environment of --eval_env, if there is one."""
+        name = self.config.eval_env
+        if name is None:
+            return self
+        return replace(self, make_env=EnvMaker(replace(self.config, env_name=name)))
+
+
+def look(config: Config) -> Spaces:
+    """Make an environment, reset it and, if all actions are allowed, take a random step: a first
+    look, before workers do the same. Raises ConfigError for what cannot be used."""
+    from ppo.envs.columns import SingleColumns
+
+    make_env = EnvMaker(config)
+    name = make_env.spec.id
+    with calling(name):
+        env: Any = make_env()
+    try:
+        observes = getattr(env, "observation_space", None)
+        acts: Any = getattr(env, "action_space", None)
+        layout = Layout(observes, config)
+        if not (holds_numbers(acts) and layout.tables):
+            raise ConfigError(
+                f"environment {name} observes {observes} and acts in {acts}: both must be spaces "
+                "of gymnasium that hold a fixed number of numbers; actions in a Dict or Tuple need "
+                "a wrapper that makes one space of them"
             )
-    for _, leaf in (*leaves(observes), *leaves(actions)):
-        if isinstance(leaf, Box) and not (leaf.low <= leaf.high).all():
-            raise EnvironmentUnavailable(
-                f"{about}: nothing is in {leaf}, whose bounds are not in order or no numbers"
-            )
+        read = Reader(layout)
+        with calling(name, ConfigError):
+            observation, info = env.reset(seed=0)
+            check_finite(read(observation), "it")
+            has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
+            if not has_masks:
+                acts.seed(0)
+                observation, reward, *_ = env.step(acts.sample())
+                check_finite({**read(observation), "rewards": reward}, "it")
+    finally:
+        with suppress(BaseException):
+            env.close()
+    return Spaces(make_env, observes, acts, has_masks, SingleColumns)
 
 
-class Watched(Wrapper):
-    """Send a heartbeat at every call of an environment."""
-
-    def reset(self, **options: Any) -> tuple[Any, Info]:
-        HEARTBEAT.beat(RESET)
-        return self.env.reset(**options)
-
-    def step(self, action: Any) -> StepResult:
-        HEARTBEAT.beat(STEP)
-        return self.env.step(action)
-
-    def render(self) -> Any:
-        HEARTBEAT.beat(RENDER)
-        return self.env.render()
-
-    def close(self) -> None:
-        HEARTBEAT.beat(CLOSE)
-        self.env.close()
+def check_finite(rows: Values, whose: str) -> None:
+    """Raise BadValue for numbers that are not finite."""
+    for name, values in rows.items():
+        if not np.isfinite(values).all():
+            raise BadValue(f"{whose} has returned {name} that are not finite: {values}")

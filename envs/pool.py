@@ -1,266 +1,328 @@
-"""Start, command, replace and close the workers of a run."""
+"""Start, command, replace and end the workers of a run."""
 
+import ctypes
+import gc
+import multiprocessing
+import os
+import signal
+import sys
 import time
-from bisect import bisect_left
-from collections import ChainMap
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import pairwise
-from typing import Any, NamedTuple
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.machinery import ModuleSpec
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import DupFd
+from typing import Any
 
-from ppo.envs.channel import wait_for_any
-from ppo.envs.errors import WorkerError
-from ppo.envs.sampler import RolloutSampler
-from ppo.envs.worker import Episode, RolloutInfo, Worker
-from ppo.envs.worker_process import LocalWorker, WorkerProcess
-from ppo.extensions import NOTHING
-from ppo.guard import Deadline
-from ppo.system.clock import Stopwatch
-from ppo.system.hardware import core_numbers
+import cloudpickle
 
+from ppo.envs.episodes import Values
+from ppo.envs.make import Spaces
+from ppo.envs.normalize import Arrays
+from ppo.envs.sampler import MakeActor, Sampler
+from ppo.envs.shared_memory import Shapes, map_arrays, open_memory
+from ppo.envs.worker import Report, Worker, merged
+from ppo.errors import BadValue, PPOError, TrainingError, reason
+from ppo.process import core_numbers
+
+SECONDS_TO_LOOK = 0.05  # at workers, and at signals
+SECONDS_TO_START = 60.0  # the least that a worker may take until it is ready
 SECONDS_TO_CLOSE = 1.0
-SECONDS_TO_NOTICE = 0.05  # a worker that has died or hangs
-SECONDS_OF_LOSSES = 600  # in which they are counted
+MAX_LOSSES = 10  # of workers in SECONDS_OF_LOSSES
+SECONDS_OF_LOSSES = 600
+READY = "ready"
+PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-class Half(NamedTuple):
-    """Half of the environments: one half steps while actions are sampled for the other."""
-
-    columns: slice  # of all of them in the rollout
-    members: list[range]  # of each worker, among its own environments
+class Stopped(Exception):
+    """The trainer was asked to stop while it waited."""
 
 
-class WorkerPool(AbstractContextManager["WorkerPool"]):
+class WorkerLost(Exception):
+    """A worker has died, raised or hung; its arguments are the cause and any traceback."""
+
+
+def loss_by(error: BaseException, name: str) -> WorkerLost:
+    """Return what a worker replies when it raises, without a traceback if the cause says it all."""
+    if isinstance(error, (BadValue, PPOError)):
+        return WorkerLost(f"{name}: {reason(error)}")
+    return WorkerLost(f"{name}: it raised {reason(error)}", traceback.format_exc())
+
+
+class LocalWorker:
+    """All environments in this process, for --num_workers=0; used as a WorkerProcess is."""
+
+    connection = None
+    columns = slice(None)
+
+    def __init__(self, num_envs: int, should_stop: Any) -> None:
+        self.env_ids = range(num_envs)
+        self.should_stop = should_stop
+        self.worker: Worker | None = None
+
+    def start(self) -> None:
+        self.worker = None
+
+    def begin(self, arrays: Arrays, shapes: Shapes, spaces: Spaces, make_actor: Any) -> None:
+        self.make = partial(Worker, spaces, arrays, self.env_ids, make_actor, self.should_stop)
+
+    def send(self, method: str, *arguments: Any) -> None:
+        try:
+            self.worker = self.worker or self.make()
+            self.reply = getattr(self.worker, method)(*arguments)
+        except BaseException as error:  # signals only set a flag
+            self.reply = loss_by(error, "environment")
+
+    def receive(self, waited: float) -> tuple[Any]:
+        if isinstance(self.reply, WorkerLost):
+            raise self.reply
+        return (self.reply,)
+
+    def end(self, seconds: float = 0.0) -> None:
+        if self.worker:
+            self.worker.close()
+
+
+class WorkerProcess:
+    """A process that steps the environments of some columns of the rollout."""
+
+    def __init__(self, file: int, env_ids: range, cores: list[int], step_timeout: float) -> None:
+        self.file = file
+        self.env_ids = env_ids
+        self.cores = cores
+        self.columns = slice(env_ids.start, env_ids.stop)
+        self.name = f"worker of environments {env_ids.start} to {env_ids.stop - 1}"
+        self.step_timeout = step_timeout
+
+    def start(self) -> None:
+        """Start the process. Its libraries use one thread, it does not run the user's script again,
+        and a daemonic process such as one of multiprocessing.Pool may start it."""
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        arguments = (theirs, DupFd(self.file), self.env_ids, self.cores)
+        self.process = context.Process(None, run_worker, self.name, arguments, daemon=True)
+        current, main = multiprocessing.current_process(), sys.modules["__main__"]
+        before = current.daemon, getattr(main, "__spec__", None), {**os.environ}
+        current.daemon = False
+        main.__spec__ = ModuleSpec("ppo.__main__", None)
+        os.environ.update(ONE_THREAD)
+        try:
+            self.process.start()
+        finally:
+            current.daemon, main.__spec__, variables = before
+            for name in ONE_THREAD.keys() - variables.keys():
+                del os.environ[name]
+            os.environ.update(variables)
+        theirs.close()
+        self.limit = max(self.step_timeout, SECONDS_TO_START)
+        self.last_beat = -1
+
+    def begin(self, arrays: Arrays, shapes: Shapes, spaces: Spaces, make_actor: Any) -> None:
+        """Have the process make its Worker."""
+        self.beats = arrays["beats"][self.env_ids.start]
+        self.send(shapes, spaces, make_actor)
+
+    def send(self, *command: Any) -> None:
+        """Send a method's name and arguments, or nothing to end. receive notices a loss."""
+        self.silence = 0.0
+        with suppress(OSError):
+            self.connection.send_bytes(cloudpickle.dumps(command))
+
+    def receive(self, waited: float) -> tuple[Any] | None:
+        """Return a reply, in a tuple, if there is one. waited: seconds since the last call; a pause
+        of the whole job does not count. Raises WorkerLost, also for a call of an environment that
+        takes longer than --step_timeout."""
+        try:
+            while self.connection.poll():
+                reply = self.connection.recv()
+                if isinstance(reply, WorkerLost):
+                    raise reply
+                if reply != READY:
+                    return (reply,)
+                self.limit = self.step_timeout
+        except (EOFError, OSError) as error:
+            self.process.join(SECONDS_TO_CLOSE)
+            code = self.process.exitcode
+            end = f"ended with exit code {code}"
+            if code is None:
+                end = "has closed its pipe"
+            elif code < 0:
+                end = f"was killed by {signal.Signals(-code).name}"
+            raise WorkerLost(f"{self.name} {end}") from error
+        beat = int(self.beats[0])
+        if beat != self.last_beat:
+            self.silence = 0.0
+        self.silence += min(waited, 2 * SECONDS_TO_LOOK)
+        self.last_beat = beat
+        if self.silence > self.limit:
+            raise WorkerLost(f"{self.name} hung for over {self.step_timeout:g} s (--step_timeout)")
+        return None
+
+    def end(self, seconds: float = 0.0) -> None:
+        """Wait some seconds for the end, then kill the process and all that it has started."""
+        self.process.join(seconds)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid or 0, signal.SIGKILL)
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+AnyWorker = WorkerProcess | LocalWorker
+
+
+class WorkerPool:
     """Step the environments of a run, spread evenly over worker processes, or in this process.
+    A worker that dies, raises or hangs is replaced, and its part of the rollout collected again.
+    Processes start at once, and begin when they are told what with. file: the shared memory;
+    should_stop: looked at while waiting."""
 
-    A worker that crashes, raises or hangs is replaced, its part of the rollout is collected again,
-    and on_event(kind, **details) is called. A hang in this process cannot be detected."""
-
-    def __init__(
-        self,
-        make_worker: Callable[..., Worker],
-        num_envs: int,
-        num_workers: int,
-        *,
-        deadlines: Mapping[str, Deadline] = NOTHING,
-        max_losses: int = 10,
-        on_event: Callable[..., None] = lambda kind, **details: None,
-        sampler: RolloutSampler | None = None,
-        first_id: int = 0,
-        team_size: int = 1,
-        steps_whole: bool = False,
-    ) -> None:
-        """Start the workers, without waiting until they are ready.
-
-        make_worker(env_indices=, heartbeat=): picklable; num_workers: 0 for this process;
-        deadlines: of calls in ppo.envs.heartbeat.CALLS, after which a worker counts as hung;
-        max_losses: of workers within ten minutes, after which another one ends the run; sampler:
-        samples actions for all environments, if workers do not; first_id: the number of the first
-        environment in the whole run; team_size: so many of them must have the same worker;
-        steps_whole: of the workers. If there are as many workers as cores, and they sample actions,
-        each stays on a core of its own."""
-        self.on_event = on_event
-        self.sampler: Any = sampler
-        self.max_losses = max_losses
-        self.losses: list[float] = []  # their times
-        self.discarded: list[Episode] = []  # that lost workers have reported in this rollout
-        kind = WorkerProcess if num_workers else LocalWorker
-        num_workers = max(1, num_workers)
-        if sampler and not steps_whole:
-            # Each worker has environments of both halves, whose columns are in one piece.
-            shares = [range(n, num_envs, num_workers) for n in range(num_workers)]
-            self.halves = make_halves(num_envs, shares)
-        else:
-            num_teams = num_envs // team_size
-            cuts = [n * num_teams // num_workers * team_size for n in range(num_workers + 1)]
-            shares = [range(*ends) for ends in pairwise(cuts)]
-            self.halves = [Half(slice(0, num_envs), [range(len(own)) for own in shares])]
+    def __init__(self, spaces: Spaces, should_stop: Callable[[], bool] = bool) -> None:
+        config = spaces.config
+        num_workers = int(config.num_workers)
+        self.file = open_memory()
+        self.should_stop = should_stop
+        self.losses: list[float] = []
+        self.sampler: Any = None
         cores = core_numbers()
-        own_cores = not sampler and len(cores) == num_workers
-        self.workers: list[WorkerProcess] = []
-        try:
-            for number, share in enumerate(shares):
-                worker = kind(
-                    make_worker,
-                    share,
-                    [first_id + index for index in share],
-                    number=number,
-                    deadlines=deadlines,
-                    cores=cores[number : number + 1] if own_cores else (),
-                )
-                self.workers.append(worker)
-        except BaseException as error:
-            self.__exit__(type(error))  # the others have started
-            raise
-
-    def call(self, name: str, method: str, items: Sequence[Any], *arguments: Any) -> list[Any]:
-        """Call a method of a WorkerPart in all workers, with those of the items, one for each
-        environment, that are theirs, and further arguments; return the replies. One that replaces
-        a lost worker is given no items."""
+        if len(cores) != num_workers or config.inference == "learner":
+            cores = []  # workers are not pinned
+        self.workers: list[AnyWorker] = []
+        for number in range(num_workers):
+            first = number * config.num_envs // num_workers
+            last = (number + 1) * config.num_envs // num_workers
+            own = cores[number : number + 1]
+            ids = range(first, last)
+            self.workers.append(WorkerProcess(self.file, ids, own, config.step_timeout))
+        if not num_workers:
+            self.workers.append(LocalWorker(config.num_envs, should_stop))
         for worker in self.workers:
-            own = [items[index] for index in worker.env_indices]
-            worker.send("call", name, method, own, *arguments)
-        repeat = ("call", name, method, [], *arguments)
-        return [*self._receive(self.workers, repeat=repeat).values()]
-
-    def collect(self, iteration: int, env_attributes: Mapping[str, Any] = NOTHING) -> RolloutInfo:
-        """Have all environments fill the shared rollout. env_attributes: of environments, in the
-        episodes that begin in it.
-
-        The number of workers, and who samples actions, changes nothing but rounding in the policy.
-        Raises WorkerError if a worker cannot start or is lost too often."""
-        self.discarded = []
-        if self.sampler:
-            infos = self._collect_centrally(iteration, env_attributes)
-        else:
-            command = ("collect", iteration, dict(env_attributes))
-            for worker in self.workers:
-                worker.send(*command)
-            infos = self._receive(self.workers, repeat=command)
-        return merge(infos.values())._replace(discarded=self.discarded)
-
-    def _collect_centrally(
-        self, iteration: int, env_attributes: Mapping[str, Any]
-    ) -> dict[WorkerProcess, RolloutInfo]:
-        """Collect a rollout with actions sampled in this process, and return the workers' reports.
-
-        Workers that replace lost ones collect their part after the others have finished."""
-        infos: dict[WorkerProcess, RolloutInfo] = {}
-        self.sampler.begin(iteration)
-        while missing := [worker for worker in self.workers if worker not in infos]:
-            for worker in missing:
-                worker.send("begin", dict(env_attributes))
-            alive = self._step_double_buffered(self._receive(missing), bool(infos))
-            for worker in alive:
-                worker.send("end")
-            infos |= self._receive(alive)
-        return infos
-
-    def _step_double_buffered(
-        self, alive: Iterable[WorkerProcess], is_partial: bool
-    ) -> Iterable[WorkerProcess]:
-        """Step T times with double-buffered sampling; return the workers that were not lost.
-
-        The two halves take turns: while one steps, actions are sampled for the other. Each worker
-        has a command of both, whose replies come in order. is_partial:
-        other workers have already finished this rollout, and their columns must not change."""
-        for t in range(self.sampler.num_steps):
-            for half in self.halves:
-                if t > 0:
-                    alive = self._receive(alive)  # for the step t - 1 of this half
-                if not is_partial:
-                    self.sampler(t, half.columns)
-                for worker in alive:
-                    members = half.members[worker.number]
-                    if is_partial and members:
-                        own = worker.env_indices[members.start : members.stop]
-                        self.sampler(t, slice(own.start, own.stop, own.step))
-                    worker.send("step", t, members)
-        for _ in self.halves:
-            alive = self._receive(alive)
-        return alive
-
-    def __exit__(self, *exception: object) -> None:
-        """End all workers within about a second; after Ctrl-C, at once."""
-        for worker in self.workers:
-            worker.ask_to_end()
-        seconds = 0.0 if exception[0] is KeyboardInterrupt else SECONDS_TO_CLOSE
-        watch = Stopwatch()
-        for worker in self.workers:
-            worker.end(seconds, watch)
-
-    def _receive(
-        self, workers: Iterable[WorkerProcess], *, repeat: tuple[Any, ...] = ()
-    ) -> dict[WorkerProcess, Any]:
-        """Wait for the workers' replies, and return them by worker.
-
-        A lost worker is replaced. repeat: the command, which its replacement is to carry out;
-        without it, there is no reply of a lost worker."""
-        replies: dict[WorkerProcess, Any] = {}
-        missing = list(workers)
-        while missing:
-            if channels := [worker.channel for worker in missing if worker.channel]:
-                wait_for_any(channels, SECONDS_TO_NOTICE)
-            for worker in [*missing]:
-                try:
-                    reply = worker.poll()
-                except WorkerError as loss:
-                    self._replace(worker, loss)
-                    if repeat:
-                        worker.send(*repeat)
-                    else:
-                        missing.remove(worker)
-                    continue
-                if worker.replaced_at and worker.has_stepped:
-                    seconds = round(time.monotonic() - worker.replaced_at, 3)
-                    self.on_event("worker_replaced", worker=worker.number, seconds=seconds)
-                    worker.replaced_at = 0.0
-                if reply is not None:
-                    replies[worker] = reply
-                    missing.remove(worker)
-        return {worker: replies[worker] for worker in self.workers if worker in replies}
-
-    def _replace(self, worker: WorkerProcess, loss: WorkerError) -> None:
-        """Replace a lost worker.
-
-        Raises WorkerError if it never began a step, if too many workers were lost, or if the system
-        does not let another one start."""
-        now = time.monotonic()
-        worker.end()
-        cause, *traceback = loss.args
-        message = ""
-        can_replace = worker.replaced_at or worker.has_stepped
-        if can_replace:
-            message = (
-                f"worker {worker.number} was lost and is replaced, new episodes begin in its "
-                f"environments: {cause}"
-            )
-        self.on_event(
-            "worker_lost",
-            message=message,
-            worker=worker.number,
-            environments=worker.env_ids,
-            cause=cause,
-            traceback="".join(traceback),
-        )
-        if not can_replace:
-            raise loss
-        self.discarded += loss.episodes
-        self.losses = [at for at in self.losses if now - at < SECONDS_OF_LOSSES] + [now]
-        if len(self.losses) > self.max_losses:
-            raise WorkerError(
-                f"workers were lost {len(self.losses)} times within ten minutes, most recently "
-                f"because {cause} (more in events.jsonl): give a greater --max_losses, or end "
-                "the episode where the environment raises, by a wrapper (docs/environments.md)"
-            )
-        worker.heartbeat[:] = 0
-        try:
             worker.start()
-        except OSError as error:
-            reason = f"cannot be replaced ({error.strerror or error})"
-            raise WorkerError(f"worker {worker.number} {reason}: {cause}", *traceback) from error
-        worker.replaced_at = now
+
+    def begin(
+        self,
+        spaces: Spaces,
+        shapes: Shapes,
+        arrays: Arrays,
+        make_actor: MakeActor,
+        on_loss: Callable[..., None],
+    ) -> None:
+        """Make the environments. arrays: in the shared memory, of these shapes; on_loss: told of a
+        replacement, with details."""
+        config = spaces.config
+        self.num_steps = config.num_steps
+        self.on_loss = on_loss
+        acts = make_actor if config.inference == "worker" else None
+        if not acts:
+            self.sampler = Sampler(spaces, arrays, range(config.num_envs), make_actor)
+        light = spaces.with_config(replace(config, learner="auto"))  # which may import torch
+        self.about = (arrays, shapes, light, acts)
+        for worker in self.workers:
+            worker.begin(*self.about)
+
+    def collect(self, iteration: int, attributes: Values) -> Report:
+        """Have all environments fill the shared rollout. Raises Stopped."""
+        if not self.sampler:
+            return merged(self.call("collect", iteration, attributes))
+        self.attributes = attributes
+        self.call("begin", attributes)
+        self.sampler.begin(iteration)
+        for t in range(self.num_steps):
+            self.sampler(t)
+            reports = self.call("step", t)
+        return merged(reports)
+
+    def call(self, *command: Any, only: AnyWorker | None = None) -> list[Any]:
+        """Call a method of all workers, or of one, by its name and arguments, and return their
+        replies; a worker that is lost is replaced. Raises Stopped, and TrainingError after too many
+        losses."""
+        workers = [only] if only else self.workers
+        for worker in workers:
+            worker.send(*command)
+        replies: dict[AnyWorker, Any] = {}
+        now = time.monotonic()
+        while missing := [worker for worker in workers if worker not in replies]:
+            if connections := [x.connection for x in missing if x.connection]:
+                wait(connections, SECONDS_TO_LOOK)
+            before, now = now, time.monotonic()
+            if self.should_stop():
+                raise Stopped
+            for worker in missing:
+                try:
+                    if reply := worker.receive(now - before):
+                        replies[worker] = reply[0]
+                except WorkerLost as loss:
+                    self._replace(worker, command, *loss.args)
+        return [replies[worker] for worker in workers]
+
+    def _replace(self, worker: AnyWorker, command: Any, cause: str, details: str = "") -> None:
+        time.sleep(SECONDS_TO_LOOK)  # a scheduler's signal may reach a worker first
+        if self.should_stop():
+            raise Stopped
+        now = time.monotonic()
+        self.losses = [x for x in self.losses if now - x < SECONDS_OF_LOSSES] + [now]
+        if len(self.losses) > MAX_LOSSES:
+            sentence = f"more than {MAX_LOSSES} workers were lost in ten minutes; the last one: "
+            raise TrainingError(sentence + cause, details)
+        self.on_loss(f"warning: a worker is replaced; {cause}", details)
+        worker.end()
+        worker.start()
+        worker.begin(*self.about)
+        if command[0] == "step":  # its part of the rows before is collected again
+            self.call("begin", self.attributes, only=worker)
+            for row in range(command[1]):
+                self.sampler(row, worker.columns)
+                self.call("step", row, only=worker)
+            self.sampler(command[1], worker.columns)
+        worker.send(*command)
+
+    def close(self) -> None:
+        """End all workers: they are asked to, and killed after a second."""
+        if not self.workers:
+            return
+        os.close(self.file)
+        for worker in self.workers:
+            if isinstance(worker, WorkerProcess):
+                worker.send()
+        deadline = time.monotonic() + SECONDS_TO_CLOSE
+        while self.workers:
+            self.workers.pop().end(max(0.0, deadline - time.monotonic()))
 
 
-def make_halves(num_envs: int, shares: Sequence[range]) -> list[Half]:
-    """Divide environments into two halves. shares: those of each worker, w, w + W, w + 2 W ..."""
-    halves = []
-    for start, stop in pairwise(sorted({0, (num_envs + 1) // 2, num_envs})):
-        members = [range(bisect_left(own, start), bisect_left(own, stop)) for own in shares]
-        halves.append(Half(slice(start, stop), members))
-    return halves
-
-
-def merge(infos: Iterable[RolloutInfo]) -> RolloutInfo:
-    """Merge the workers' reports on a rollout, in order of time."""
-    reports = [*infos]
-    return RolloutInfo(
-        episodes=sorted(x for info in reports for x in info.episodes),
-        last_observations=sorted(x for info in reports for x in info.last_observations),
-        reset_envs=sorted(x for info in reports for x in info.reset_envs),
-        faults=dict(ChainMap(*(info.faults for info in reports))),
-        told={
-            name: dict(ChainMap(*(info.told[name] for info in reports))) for name in reports[0].told
-        },
-        note=next((info.note for info in reports if info.note), ""),
-    )
+def run_worker(connection: Connection, file: Any, env_ids: range, cores: list[int]) -> None:
+    """Run a worker process: make a Worker as the first message says, and call the methods that the
+    trainer asks for, until it sends (). It ends with the trainer, and does not preempt it where the
+    system can be told so. file: a DupFd of the shared memory."""
+    os.setsid()  # so that it is killed together with all that it starts
+    process = multiprocessing.current_process()
+    process.daemon = False  # else environments could not start processes
+    gc.disable()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        if cores:
+            os.sched_setaffinity(0, cores)
+    worker = None
+    try:
+        while command := cloudpickle.loads(connection.recv_bytes()):
+            if worker:
+                method, *arguments = command
+                connection.send(getattr(worker, method)(*arguments))
+                continue
+            shapes, spaces, make_actor = command
+            worker = Worker(spaces, map_arrays(file.detach(), shapes), env_ids, make_actor)
+            connection.send(READY)
+            gc.freeze()  # what exists now lasts as long as the process
+            gc.enable()
+        if worker:
+            worker.close()
+    except (EOFError, ConnectionError):
+        pass  # the trainer has ended
+    except BaseException as error:
+        with suppress(OSError):
+            connection.send(loss_by(error, process.name))
+    gc.unfreeze()  # so that environments are destroyed: emulators complain otherwise

@@ -1,56 +1,60 @@
 """Sample actions for environments of a run, in a worker process or in the trainer."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ppo.envs.make import Spaces
+from ppo.envs.normalize import Arrays, NormalizeObservation
+from ppo.envs.observations import NUMBERS, Layout
 from ppo.envs.seeding import Stream, seed_sequence
-from ppo.envs.shared_memory import SharedArray
+
+MakeActor = Callable[[ndarray], Any]
 
 
-@dataclass
-class RolloutSampler:
-    """Sample actions, row by row, for some environments of a run.
+def observer(layout: Layout, normalize: NormalizeObservation) -> Callable[[Arrays], Any]:
+    """Return a function from rows (n, ...) of observation tables to what a network reads."""
+    if len(layout.tables) == 1:
+        return lambda rows: normalize(rows[NUMBERS])
+    return lambda rows: layout.named(normalize.tables(rows))
 
-    make_actor: from weights (P,) to a ppo.models.actor.Actor, which acts with the weights as they
-    are when a rollout begins; normalize: maps observations to the actor's input; seed: the run's;
-    env_ids: the environments' numbers in the whole run, on which their noise depends; rollout: the
-    environments' columns (T, n)."""
 
-    make_actor: Callable[[ndarray], Any]
-    weights: SharedArray
-    normalize: Callable[[ndarray], ndarray]
-    seed: int
-    env_ids: Sequence[int]
-    rollout: Any
+class Sampler:
+    """Write the actions of a rollout, row by row, for some environments of a run. arrays: their
+    columns of the run's tables, and what else is shared; make_actor: from weights (P,) to a
+    ppo.models.actor.Actor or the like, whose weights are those with which a rollout begins."""
 
-    def __post_init__(self) -> None:
-        self.actor = self.make_actor(self.weights.array)
-        self.num_steps = len(self.rollout.actions)
+    def __init__(
+        self, spaces: Spaces, arrays: Arrays, env_ids: range, make_actor: MakeActor
+    ) -> None:
+        self.arrays = arrays
+        self.actor = make_actor(arrays["weights"])
+        self.seed = spaces.config.seed
+        self.env_ids = env_ids
+        self.observed = spaces.layout.tables
+        self.observe = observer(spaces.layout, NormalizeObservation(arrays, spaces.config))
 
     def begin(self, iteration: int) -> None:
-        """Load the current weights and draw the noise of a whole rollout, (T, n, *noise)."""
+        """Load the current weights, and draw the noise of a whole rollout, (T, n, *noise)."""
         self.actor.refresh()
         noise = []
         for env_id in self.env_ids:
-            generator = np.random.default_rng(
-                seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
-            )
-            noise.append(self.actor.draw_noise(generator, self.num_steps))
-        self.noise = np.stack(noise, axis=1)
+            sequence = seed_sequence(self.seed, Stream.ACTION, env_id, iteration)
+            generator = np.random.default_rng(sequence)
+            noise.append(self.actor.draw_noise(generator, len(self.arrays["actions"])))
+        self.noise = np.stack(noise, 1)
 
     def __call__(self, t: int, columns: slice = slice(None)) -> None:
-        """Write the actions of row t, its features and the recurrent states of row t + 1."""
-        rollout = self.rollout
-        states = rollout.states[t + 1, columns]
-        states[:] = rollout.states[t, columns]
-        rollout.actions[t, columns] = self.actor(
-            self.normalize(rollout.observations[t, columns]),
+        """Write the actions of row t, its features, and the recurrent states of row t + 1."""
+        tables = self.arrays
+        states = tables["states"][t + 1, columns]
+        states[:] = tables["states"][t, columns]
+        tables["actions"][t, columns] = self.actor(
+            self.observe({name: tables[name][t, columns] for name in self.observed}),
             self.noise[t, columns],
-            mask=rollout.action_masks[t, columns],
+            mask=tables["action_masks"][t, columns],
             states=states,
-            features=rollout.features[t, columns],
+            features=tables["features"][t, columns],
         )

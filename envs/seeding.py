@@ -5,17 +5,17 @@ from enum import IntEnum
 import numpy as np
 from numpy.random import SeedSequence
 
-Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION", "CLONING"])
+Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION"])
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:
     """Return the SeedSequence of a stream at an index such as (environment, episode)."""
     numbers = [seed, stream, *index]
-    if max(numbers) < 2**32:  # the same words, which numpy makes of a list in four times the time
+    if max(numbers) < 2**32:  # the same words, in a quarter of the time
         return SeedSequence(np.array(numbers, np.uint32))
     return SeedSequence(numbers)
 
 
 def integer_seed(seed: int, stream: Stream, *index: int) -> int:
-    """Return seed_sequence's first 32-bit integer, for gymnasium and torch."""
+    """Return the first 32-bit integer of a seed sequence, for gymnasium and torch."""
     return int(seed_sequence(seed, stream, *index).generate_state(1)[0])

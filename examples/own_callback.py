@@ -1,26 +1,28 @@
-"""Write a callback: keep a copy of the policy whenever an evaluation is better than the last one.
+"""Write a callback: save the state after each evaluation that is better than the one before.
 
-python main.py --env_name=CartPole-v1 --callback=examples.own_callback:Snapshots --eval_every=10
+python main.py CartPole-v1 --callback=examples.own_callback:Snapshots --eval_every=10
 """
 
 from typing import Any
 
 from ppo import Callback
+from ppo.policy import Evaluation
+from ppo.run import Run
 
 
 class Snapshots(Callback):
-    """Save a checkpoint after an evaluation that is better than the one before."""
+    """Save a checkpoint if the mean return rises, and log the shortest episode of evaluations."""
 
     def __init__(self) -> None:
-        self.last = float("-inf")  # which checkpoints hold, too
+        self.last = float("-inf")
 
-    def on_evaluation(self, run: Any, result: Any) -> None:
-        if not result.episodes:  # the environment failed
+    def on_evaluation(self, run: Run, result: Evaluation) -> None:
+        if result.mean is None:  # the environment failed
             return
         if result.mean > self.last:
             run.save()
         self.last = result.mean
-        run.log("evaluation/shortest_episode", min(result.lengths))
+        run.log("evaluation_shortest_episode", min(result.lengths))
 
     def state_dict(self) -> dict[str, Any]:
         return {"last": self.last}

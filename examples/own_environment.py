@@ -1,20 +1,19 @@
-"""Define an environment: CartPole without velocities, so that a policy needs memory.
+"""Define an environment: CartPole without velocities, so that the policy needs a memory.
 
-python main.py --env_name=examples.own_environment:HiddenVelocity --model=lstm
+python main.py examples.own_environment:HiddenVelocity --model=lstm
 """
 
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
+from numpy import ndarray
 
 
 class HiddenVelocity(gymnasium.ObservationWrapper):
-    """Show the cart's position and the pole's angle only.
+    """Show only the cart's position and the pole's angle.
 
-    Any gymnasium.Env works: it needs observation_space, action_space, reset and step.
-    """
+    Any gymnasium.Env works: it needs observation_space, action_space, reset and step."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(gymnasium.make("CartPole-v1", **options))
@@ -22,5 +21,5 @@ class HiddenVelocity(gymnasium.ObservationWrapper):
         assert isinstance(whole, spaces.Box)
         self.observation_space = spaces.Box(whole.low[::2], whole.high[::2])
 
-    def observation(self, observation: np.ndarray) -> np.ndarray:
+    def observation(self, observation: ndarray) -> ndarray:
         return observation[::2]

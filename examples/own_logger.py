@@ -1,42 +1,46 @@
-"""Write a logger: show a run in Trackio, which keeps its data on this machine, without an account.
+"""Write a logger: keep the metrics of all runs in one SQLite database, to compare runs by queries.
 
-pip install trackio
-python main.py --env_name=CartPole-v1 --logger='examples.own_logger:Trackio(project="cartpole")'
-trackio show
+python main.py CartPole-v1 --callback='examples.own_logger:Database(path="metrics.db")'
+
+sqlite3 metrics.db "select run, max(value) from metrics where name='episode_return_mean' group by 1"
 """
 
-from dataclasses import dataclass
-from typing import Any
+import sqlite3
 
-from ppo import Logger
+from ppo.loggers import Logger
+from ppo.policy import Evaluation
+from ppo.run import Run
+
+TABLE = "create table if not exists metrics (run text, iteration int, name text, value real)"
 
 
-@dataclass
-class Trackio(Logger):
-    """Log each iteration's metrics to a project; a resumed run goes on with its own curves."""
+class Database(Logger):
+    """Insert a row for each metric of each iteration. Since the base class is Logger rather than
+    Callback, training continues without it if it raises."""
 
-    project: str = "ppo"
+    def __init__(self, path: str = "metrics.db") -> None:
+        self.path = path
 
-    def __post_init__(self) -> None:
-        try:
-            import trackio  # heavy
-        except ImportError as error:
-            raise ImportError("trackio is missing, pip install trackio") from error
-        self.tracker = trackio.init(
-            self.project,
-            name=self.run.path.name,
-            config=self.config.__getstate__(),
-            resume="allow",
-        )
+    def on_start(self, run: Run) -> None:
+        self.connection = sqlite3.connect(self.path)
+        self.name = str(run.folder.path)
+        with self.connection:
+            self.connection.execute(TABLE)
+            # A resumed run repeats the iterations after its last checkpoint.
+            query = "delete from metrics where run = ? and iteration > ?"
+            self.connection.execute(query, (self.name, run.iteration))
 
-    def log(self, metrics: dict[str, Any], histograms: Any) -> None:
-        known = {name: value for name, value in metrics.items() if value is not None}
-        self.tracker.log(known, step=metrics["step"])
+    def on_iteration(self, run: Run) -> None:
+        self.insert(run, {name: x for name, x in run.metrics.items() if x is not None})
 
-    def summarize(self, summary: Any) -> None:
-        result = summary.evaluation
-        if result.episodes:
-            self.tracker.log({"evaluation_mean": result.mean}, step=summary.steps)
+    def on_evaluation(self, run: Run, result: Evaluation) -> None:
+        if result.mean is not None:
+            self.insert(run, {"evaluation_return_mean": result.mean})
 
-    def close(self) -> None:
-        self.tracker.finish()
+    def on_end(self, run: Run) -> None:
+        self.connection.close()
+
+    def insert(self, run: Run, metrics: dict[str, float]) -> None:
+        rows = [(self.name, run.iteration, *metric) for metric in metrics.items()]
+        with self.connection:
+            self.connection.executemany("insert into metrics values (?, ?, ?, ?)", rows)

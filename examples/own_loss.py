@@ -1,29 +1,25 @@
-"""Define a loss: the clipped one plus a KL penalty (Schulman et al. 2017, section 4).
+"""Define a loss: the clipped objective plus a KL penalty (Schulman et al. 2017, section 4).
 
-python -m examples.own_loss, or
-python main.py --env_name=CartPole-v1 --learner=examples.own_loss:PenalizedLearner
+python main.py CartPole-v1 --learner=examples.own_loss:PenalizedLearner
 """
 
 from typing import Any
 
 from torch import Tensor
 
-from ppo import Config, Learner, train
-from ppo.algorithm.rollout import Batch
+from ppo import Learner, losses
+from ppo.rollout import Batch, Metrics
 
 
 class PenalizedLearner(Learner):
-    """Penalise the KL between the behaviour policy and the present one."""
+    """Penalise the KL divergence between the policy that collected the rollout and the present one.
 
-    def loss(
-        self, minibatch: Batch, distribution: Any, values: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor]]:
+    A callback with a method loss can add such a term as well, to any learner."""
+
+    coefficient = 0.5
+
+    def loss(self, minibatch: Batch, distribution: Any, values: Tensor) -> tuple[Tensor, Metrics]:
         loss, metrics = super().loss(minibatch, distribution, values)
-        log_ratio = distribution.log_prob(minibatch["actions"]) - minibatch["log_probs"]
-        penalty = (log_ratio.exp() - 1 - log_ratio).mean()
-        return loss + 0.5 * penalty, {**metrics, "penalty": penalty.detach()}
-
-
-if __name__ == "__main__":
-    config = Config(learning_rate=1e-3, total_steps=50_000)
-    train("CartPole-v1", config, learner=PenalizedLearner)
+        log_probs = distribution.log_prob(minibatch["actions"])
+        penalty = losses.approximate_kl(log_probs, minibatch["log_probs"])
+        return loss + self.coefficient * penalty, {**metrics, "penalty": penalty.detach()}

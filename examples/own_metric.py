@@ -1,17 +1,21 @@
-"""Log a metric of your own, and stop by it: the share of actions that are the same as before.
+"""Log a metric of your own, and stop training by it: how often an action repeats the last one.
 
-python main.py --env_name=CartPole-v1 --callback=examples.own_metric:Repetition \
-    --stop_when='actions/repeated<0.3' --show=actions/repeated
+python main.py CartPole-v1 --callback='examples.own_metric:Repetition(least=0.3)'
 """
 
-from typing import Any
-
 from ppo import Callback
+from ppo.run import Run
 
 
 class Repetition(Callback):
-    """Compare each action with the one before it."""
+    """Compare each action with the one before it; end the run when few are the same."""
 
-    def on_iteration(self, run: Any) -> None:
-        actions = run.rollout.actions
-        run.log("actions/repeated", float((actions[1:] == actions[:-1]).mean()))
+    def __init__(self, least: float = 0.0) -> None:
+        self.least = least
+
+    def on_iteration(self, run: Run) -> None:
+        actions = run.rollout.actions  # (T, N, D)
+        repeated = float((actions[1:] == actions[:-1]).mean())
+        run.log("repeated_actions", repeated)
+        if repeated < self.least:
+            run.stop(f"only {repeated:.1%} of actions are repeated")

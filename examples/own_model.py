@@ -1,38 +1,37 @@
-"""A model of your own: actor and critic with layer norm, for observations that are vectors.
+"""Define a network: actor and critic with layer normalisation, for vectors as observations.
 
-python main.py --env_name=CartPole-v1 --model=examples.own_model:NormalizedActorCritic
+python main.py CartPole-v1 --model=examples.own_model:NormalizedActorCritic
 """
 
 from typing import Any
 
 from torch import Tensor, nn
 
-from ppo.models.actor_critic import ActorCritic
-from ppo.models.distributions import Distribution, policy_head
+from ppo import Config
+from ppo.models.actor_critic import ActorCritic, Outputs
+from ppo.models.distributions import policy_head
 
 
 class NormalizedActorCritic(ActorCritic):
     """An actor and a critic that share nothing.
 
-    A model needs policy_head, which knows the action space, and forward, which returns a
-    distribution and values. config holds every flag, such as hidden_size.
-    """
+    A model needs policy_head, which fits the action space, and forward. config has every flag,
+    such as hidden_size."""
 
-    def __init__(self, observation_space: Any, action_space: Any, config: Any) -> None:
+    def __init__(self, observation_space: Any, action_space: Any, config: Config) -> None:
         super().__init__()
-        size = config.hidden_size
+        size = int(config.hidden_size)
 
         def layers() -> nn.Sequential:
             first = nn.Linear(observation_space.shape[0], size)
-            return nn.Sequential(
-                first, nn.LayerNorm(size), nn.Tanh(), nn.Linear(size, size), nn.Tanh()
-            )
+            second = nn.Linear(size, size)
+            return nn.Sequential(first, nn.LayerNorm(size), nn.Tanh(), second, nn.Tanh())
 
         self.actor = layers()
         self.critic = nn.Sequential(layers(), nn.Linear(size, 1))
         self.policy_head = policy_head(size, action_space, config)
 
-    def forward(self, observations: Tensor) -> tuple[Distribution, Tensor]:
+    def forward(self, observations: Tensor) -> Outputs:
         """Return the distribution of actions, and values (B,), for observations (B, n)."""
-        observations = observations.float()  # as they are already if they are normalised
+        observations = observations.float()  # float64 with --normalize_observations=False
         return self.policy_head(self.actor(observations)), self.critic(observations).squeeze(-1)

@@ -1,6 +1,6 @@
-"""A wrapper for a simulator that sometimes fails: the episode ends there, and the run goes on.
+"""Wrap a simulator that sometimes fails: the episode ends there, and training continues.
 
-python main.py --env_name=CartPole-v1 --wrapper=examples.own_wrapper:EndAtException
+python main.py CartPole-v1 --wrapper='examples.own_wrapper:EndAtException(attempts=3)'
 """
 
 from typing import Any
@@ -9,10 +9,8 @@ import gymnasium
 
 
 class EndAtException(gymnasium.Wrapper):
-    """Truncate an episode where a step raises, with the observation before it; where a reset
-    raises, try so often.
-
-    env/failed is the share of episodes that have ended so."""
+    """Truncate an episode whose step raises, with the observation before it; repeat a reset that
+    raises. The metric env/failed is the share of episodes that ended this way."""
 
     def __init__(self, env: gymnasium.Env, attempts: int = 3) -> None:
         super().__init__(env)

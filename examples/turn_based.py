@@ -1,6 +1,6 @@
-"""A game for two as an environment for one seat: Connect Four, in which it plays the other seat.
+"""Turn a two-player game into an environment for one player: Connect Four plays the other side.
 
-python main.py --env_name=examples/turn_based.py:Game
+python main.py examples.turn_based:Game
 """
 
 from collections.abc import Sequence
@@ -10,111 +10,80 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from numpy import ndarray
 
-from ppo.envs.errors import EnvironmentUnavailable
-from ppo.errors import PPOError
-
-COLUMNS = 7
-ROWS = 6
-HEIGHT = ROWS + 1  # bits of a column: the highest stays 0, so that no line leaves the board
+COLUMNS, ROWS = 7, 6
+# The fields (69, 4) of all lines of four: up, along rows and along both diagonals.
+LINES = np.array(
+    [
+        [(column + i * right) * ROWS + row + i * up for i in range(4)]
+        for right, up in ((0, 1), (1, 0), (1, 1), (1, -1))
+        for column in range(COLUMNS - 3 * right)
+        for row in range(ROWS)
+        if 0 <= row + 3 * up < ROWS
+    ]
+)
 
 
 class Game(gymnasium.Env):
     """Drop stones into columns; the first with four in a line wins, and the reward is 1, or -1.
 
-    Observed are the fields, column by column from the bottom: 1 for an own stone, -1 for one of the
-    opponent, 0 for a free field. An episode depends on seed, actions and opponents only."""
+    Observations are the fields, column by column from the bottom: 1 for the agent's stones, -1 for
+    the opponent's, 0 for free fields. An episode depends only on seed, actions and opponents, so
+    that a resumed run can replay it."""
 
     observation_space = spaces.Box(-1, 1, (COLUMNS * ROWS,))
     action_space = spaces.Discrete(COLUMNS)
-
-    def __init__(self) -> None:
-        self.opponents: list[Any] = []
+    opponents: Sequence[str] = ()
 
     def set_training(self, opponents: Sequence[str]) -> None:
         """Set the opponents, one of which is drawn for each episode: files of Policy.save, or
-        checkpoints. None: random play. Raises EnvironmentUnavailable if a file cannot be used."""
-        self.opponents = [load_opponent(path) for path in opponents]
+        checkpoints, of feed-forward networks. An empty list: random play."""
+        self.opponents = opponents
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
         super().reset(seed=seed)
-        self.stones = [0, 0]  # of both players: bit HEIGHT * column + row
-        self.heights = [0] * COLUMNS
-        self.winner: int | None = None
-        self.seat = int(self.np_random.integers(2))  # player 0 begins
+        self.board = np.zeros(COLUMNS * ROWS, np.float32)  # as the agent sees it
         self.opponent = None
         if self.opponents:
-            self.opponent = self.opponents[self.np_random.integers(len(self.opponents))]
-            self.states = np.zeros((1, self.opponent.actor.state_size), np.float32)
-        if self.seat == 1:
-            self.drop(0, self.choose(0))
-        return self.observe(self.seat), {"action_mask": self.action_mask()}
+            self.opponent = load(self.opponents[int(self.np_random.integers(len(self.opponents)))])
+        if self.np_random.integers(2):  # the opponent begins
+            self.answer()
+        return self.board.copy(), {"action_mask": self.action_mask()}
 
     def step(self, action: int) -> Any:
-        other = 1 - self.seat
-        self.drop(self.seat, action)
-        if not self.is_over:
-            self.drop(other, self.choose(other))
+        reward = self.drop(action, 1)
+        if not self.is_over(reward):
+            reward = self.answer()
         info: dict[str, Any] = {"action_mask": self.action_mask()}
-        reward = 0.0
-        if self.winner is not None:
-            reward = 1.0 if self.winner == self.seat else -1.0
-        if self.is_over:
+        if is_over := self.is_over(reward):
             info = {"is_success": reward > 0, "drawn": reward == 0}
-        return self.observe(self.seat), reward, self.is_over, False, info
+        return self.board.copy(), reward, is_over, False, info
 
-    @property
-    def is_over(self) -> bool:
-        return self.winner is not None or min(self.heights) == ROWS
+    def answer(self) -> float:
+        """Let the opponent act, with this environment's generator; return the agent's reward."""
+        mask = self.action_mask()
+        if not self.opponent:
+            return self.drop(self.np_random.choice(np.flatnonzero(mask)), -1)
+        self.opponent.generator = self.np_random
+        info = {"action_mask": mask}
+        return self.drop(self.opponent.predict(-self.board, deterministic=False, info=info), -1)
 
-    def drop(self, player: int, column: int) -> None:
-        """Drop a stone. Raises ValueError if the column is full."""
-        if self.heights[column] == ROWS:
-            raise ValueError(f"column {column} is full: obey info['action_mask']")
-        self.stones[player] |= 1 << HEIGHT * column + self.heights[column]
-        self.heights[column] += 1
-        if has_four(self.stones[player]):
-            self.winner = player
+    def drop(self, column: int, stone: int) -> float:
+        """Drop a stone, 1 or -1, into a column that is not full; return it if it wins, else 0."""
+        fields = self.board[column * ROWS : (column + 1) * ROWS]
+        fields[np.flatnonzero(fields == 0)[0]] = stone
+        return float(stone) if (self.board[LINES] == stone).all(1).any() else 0.0
 
-    def choose(self, player: int) -> int:
-        """Return the opponent's action, drawn from its policy by this environment's generator."""
-        if self.opponent is None:
-            free = [column for column in range(COLUMNS) if self.heights[column] < ROWS]
-            return free[self.np_random.integers(len(free))]
-        observations = self.observe(player)[None]
-        infos = [{"action_mask": self.action_mask()}]
-        return self.opponent.act(observations, infos, self.states, False, self.np_random)[0]
+    def is_over(self, reward: float) -> bool:
+        return reward != 0 or not self.action_mask().any()
 
-    def action_mask(self) -> np.ndarray:
-        return np.array(self.heights) < ROWS
-
-    def observe(self, player: int) -> np.ndarray:
-        """Return the board (COLUMNS * ROWS,) as a player sees it."""
-        own, other = fields(self.stones[player]), fields(self.stones[1 - player])
-        return np.subtract(own, other, dtype=np.float32)
+    def action_mask(self) -> ndarray:
+        return self.board[ROWS - 1 :: ROWS] == 0
 
 
-def has_four(stones: int) -> bool:
-    """Return whether four stones are in a line: up, along a row, or along a diagonal."""
-    for step in (1, HEIGHT, HEIGHT - 1, HEIGHT + 1):
-        pairs = stones & stones >> step
-        if pairs & pairs >> 2 * step:
-            return True
-    return False
-
-
-def fields(stones: int) -> np.ndarray:
-    """Return 1 for each field with a stone, else 0: (COLUMNS * ROWS,)."""
-    octets = np.frombuffer(stones.to_bytes(8, "little"), np.uint8)
-    bits = np.unpackbits(octets, count=COLUMNS * HEIGHT, bitorder="little")
-    return bits.reshape(COLUMNS, HEIGHT)[:, :ROWS].ravel()
-
-
-@lru_cache(1_000)  # all environments of a process share a policy, which act does not change
-def load_opponent(path: str) -> Any:
+@lru_cache(1000)  # all environments of a process share an opponent
+def load(path: str) -> Any:
     from ppo import load_policy  # imports torch, which random play does not need
 
-    try:
-        return load_policy(path)
-    except PPOError as error:
-        raise EnvironmentUnavailable(f"opponents: {error}") from error
+    return load_policy(path)

@@ -1,99 +1,130 @@
-"""Actor-critics by name. Importing this package does not import torch; making a model does."""
+"""Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ppo.extensions import Model, functions_of, names_of
-from ppo.models.errors import ModelMismatch
-from ppo.models.observation_parts import images_of, parts_of
-from ppo.system.imports import import_named
-from ppo.system.signals import RAISED_BY_SIGNALS
+import numpy as np
+from numpy import ndarray
+
+from ppo.envs.make import Spaces
+from ppo.envs.observations import NUMBERS
+from ppo.envs.sampler import MakeActor
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.errors import ConfigError, PPOError, reason, suggest
+from ppo.imports import import_named, is_path
 
 if TYPE_CHECKING:
-    from gymnasium import Space
-    from gymnasium.spaces import Box
+    from ppo.models.actor_critic import ActorCritic
 
-    from ppo.config.config import Config
-    from ppo.models.actor_critic import ActorCritic, Trunk  # heavy
-
-if __name__ == "models":  # of which every class would exist twice
-    raise ImportError("import ppo.models, not models")
+HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512, "lstm": 128, "gru": 128}
+RECURRENT = ("lstm", "gru")
 
 
-CORE = {
-    "mlp": Model("ppo.models.mlp:VectorTrunk", 64, "vectors"),
-    "cnn": Model("ppo.models.cnn:make_nature_trunk", 512, "images"),
-    "cnn_small": Model("ppo.models.cnn:make_small_nature_trunk", 512, "images"),
-    "impala": Model("ppo.models.cnn:make_impala_trunk", 256, "images"),
+def make_feed_forward(spaces: Spaces) -> "ActorCritic":
+    """Make an MLP or a CNN for policy and value each, or one that both share."""
+    from ppo.models.actor_critic import FeedForward
+    from ppo.models.cnn import make_trunk
+
+    return FeedForward(lambda: make_trunk(spaces, spaces.config.hidden_size), spaces)
+
+
+def make_recurrent(spaces: Spaces) -> "ActorCritic":
+    """Make an LSTM or a GRU on the features of an MLP or a CNN."""
+    from ppo.models.cnn import make_trunk
+    from ppo.models.recurrent import Recurrent, RecurrentTrunk
+
+    size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
+    return Recurrent(lambda: RecurrentTrunk(make_trunk(spaces, size), spaces.config), spaces)
+
+
+Make = Callable[[Spaces], "ActorCritic"]
+MODELS: dict[str, Make] = {
+    **dict.fromkeys(("mlp", "cnn", "cnn_small"), make_feed_forward),
+    **dict.fromkeys(RECURRENT, make_recurrent),
 }
-MODELS: dict[str, Model] = {**CORE, **names_of("models")}
 
 
-def choose_model(name: str, observation_space: "Box") -> str:
-    """Return a model's name, with auto resolved.
+def make_model(spaces: Spaces) -> "ActorCritic":
+    """Make a run's model with initial weights, which --seed determines, and callbacks' on_model.
+    Raises ConfigError if the model cannot read the observations or choose the actions."""
+    import torch
 
-    Raises ModelMismatch if the name is unknown or the model cannot read the observations.
-    """
-    fitting = "cnn" if images_of(observation_space) else "mlp"
-    if name == "auto":
-        return fitting
-    if ":" in name:
-        return name
-    if name not in MODELS:
-        raise ModelMismatch(
-            f"--model={name} is unknown: give auto, {', '.join(MODELS)} or module:Class"
-        )
-    reads = MODELS[name].reads
-    if reads not in ("any", MODELS[fitting].reads):
-        parts = parts_of(observation_space).items()
-        seen = ", ".join(f"{part} {box.dtype} {box.shape}" for part, box in parts)
-        raise ModelMismatch(
-            f"--model={name} reads {reads} (images are uint8), and these observations are {seen}: "
-            f"give --model={fitting}"
-        )
-    return name
-
-
-def make_model(
-    config: "Config", observation_space: "Box", action_space: "Space[Any]"
-) -> "ActorCritic":
-    """Make an actor-critic whose initial weights are drawn from torch's random stream.
-
-    config: every auto in it is resolved. Raises ModelMismatch if images are too small, if the
-    action space does not suit --squash_actions, or if the user's class cannot be used.
-    """
-    import numpy as np
-
-    from ppo.models.actor_critic import check_model
-
-    if ":" in config.model:
-        own = import_named("model", config.model, ModelMismatch)
-        try:
-            model = own(observation_space, action_space, config)
-            check_model(model, observation_space)
-        except RAISED_BY_SIGNALS:
-            raise
-        except BaseException as error:
-            raise ModelMismatch(
-                f"--model={config.model} fails ({type(error).__name__}: {error}): see "
-                "ppo.models.actor_critic.ActorCritic for what it needs"
-            ) from error
-    else:
-        entry = MODELS[config.model]
-
-        def make_trunk(network: str, layers: str | None) -> "Trunk":
-            def make(space: "Box") -> "Trunk":
-                return resolve_name(entry.make_trunk)(space, config, layers or config.hidden_size)
-
-            for around in functions_of("trunk"):
-                make = around(config, network, make)
-            return make(observation_space)
-
-        trunks = {network: partial(make_trunk, network) for network in ("policy", "value")}
-        model = resolve_name(entry.model)(trunks["policy"], action_space, config, trunks["value"])
-    if config.squash_actions and model.policy_head.action_dtype is np.int64:
-        raise ModelMismatch(
-            f"--squash_actions is for continuous actions, these are {action_space}: leave it out"
-        )
+    config = spaces.config
+    name = config.model
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
+        if not isinstance(name, str) or is_path(name):
+            model = _make_own(spaces)
+        elif name in MODELS:
+            model = MODELS[name](spaces)
+        else:
+            raise ConfigError(f"--model={name} is unknown{suggest(name, MODELS)}")
+        for hook in config.hooks:
+            hook.on_model(model)
     return model
+
+
+def _make_own(spaces: Spaces) -> "ActorCritic":
+    import torch
+
+    from ppo.models.actor_critic import ActorCritic
+
+    layout = spaces.layout
+    name = spaces.config.model
+    make = import_named(name, "model") if isinstance(name, str) else name
+    observes = layout.tables[NUMBERS] if len(layout.tables) == 1 else spaces.observations
+    rows = {table: torch.zeros(2, *box.shape) for table, box in layout.tables.items()}
+    rows |= {x: rows[x].byte() for x in map(layout.table_of, layout.images)}
+    try:
+        model = make(observes, spaces.actions, spaces.config)
+        if not isinstance(model, ActorCritic):
+            raise TypeError("it is not an ActorCritic of ppo.models.actor_critic")
+        states = torch.zeros(2, model.state_size)
+        inputs = [layout.named(rows), states] if model.state_size else [layout.named(rows)]
+        with torch.no_grad():
+            distribution, values = model.eval()(*inputs)
+            model.act(layout.named(rows), states)
+        log_probs = distribution.log_prob(distribution.mode())
+        if not values.shape == log_probs.shape == distribution.entropy().shape == (2,):
+            raise TypeError("values, and log_prob and entropy of the distribution, must be (B,)")
+    except PPOError:
+        raise
+    except Exception as error:
+        named = getattr(name, "__name__", name)
+        raise ConfigError(f"--model={named} cannot be used ({reason(error)})") from error
+    return model
+
+
+@dataclass(frozen=True)
+class MakeTorchActor:
+    """Make actors of a run's model from weights (P,), in any process, on a device."""
+
+    spaces: Spaces
+    device: str = "cpu"
+
+    def __call__(self, weights: ndarray) -> Any:
+        from ppo.models.actor import Actor
+
+        return Actor(make_model(self.spaces).to(self.device), weights)
+
+
+def make_actor_of(model: "ActorCritic", spaces: Spaces) -> MakeActor:
+    """Return what makes actors from weights (P,): in numpy, so that workers need not import torch,
+    if that acts as the model's torch code, which may be edited."""
+    from ppo.models.numpy_mlp import NumpyActor, structure_of
+
+    by_torch = MakeTorchActor(spaces)
+    structure = structure_of(model)
+    if not structure:
+        return by_torch
+    by_numpy = partial(NumpyActor, structure)
+    generator = np.random.default_rng(0)
+    num_weights = sum(x.numel() for x in model.parameters())
+    weights = 0.3 * generator.standard_normal(num_weights, np.float32)
+    observations = 0.3 * generator.standard_normal((64, *spaces.layout.tables[NUMBERS].shape))
+    noise = structure.draw_noise(generator, 64)
+    actions = by_numpy(weights)(observations, noise)
+    is_same = np.allclose(actions, by_torch(weights)(observations, noise), atol=1e-4)
+    return by_numpy if is_same else by_torch

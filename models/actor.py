@@ -1,78 +1,75 @@
 """Act with a torch model."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy import ndarray
 
-from ppo.models.actor_critic import ActorCritic, named_tensors
+from ppo.models.actor_critic import ActorCritic, Trunk, as_tensor, named_tensors
 from ppo.models.distributions import Distribution
 from ppo.models.noise import EMPTY
-from ppo.models.tensors import as_tensor
 
 
 class Actor:
-    """Act with a private copy of weights (P,), which another process may change at any time.
-
-    weights: all of ppo.models.actor_critic.named_tensors, concatenated.
-    """
+    """Act with a private copy of weights (P,), which another process may change at any time: all of
+    named_tensors, concatenated. Raises ValueError if they are not those of the model."""
 
     def __init__(self, model: ActorCritic, weights: ndarray) -> None:
         self.model = model
         self.state_size = model.state_size
-        self.policy_parts = model.policy_parts
         self.draw_noise = model.policy_head.draw_noise
         self.device = next(model.parameters()).device
-        model.prepare_to_act()
-        self.copies = []
-        for tensor in named_tensors(model).values():
-            part, weights = np.split(weights, [tensor.numel()])
-            self.copies.append((tensor, torch.from_numpy(part).view_as(tensor)))
+        model.requires_grad_(False).eval()
+        for module in model.modules():
+            if isinstance(module, Trunk):
+                module.prepare_to_act()
+        self.own = [*named_tensors(model).values()]
+        sizes = [x.numel() for x in self.own]
+        if sum(sizes) != len(weights):
+            raise ValueError(f"the model has {sum(sizes)} weights, the run {len(weights)}")
+        self.source = torch.from_numpy(weights).split(sizes)
         self.refresh()
 
     def refresh(self) -> None:
         """Copy the current weights."""
-        for tensor, weights in self.copies:
-            tensor.copy_(weights)
+        for tensor, weights in zip(self.own, self.source, strict=True):
+            tensor.copy_(weights.view_as(tensor))
 
+    @torch.no_grad()
     def __call__(
         self,
-        observations: ndarray,
+        observations: Any,
         noise: ndarray | None,
-        mask: ndarray = EMPTY,
         *,
+        mask: ndarray = EMPTY,
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
     ) -> ndarray:
-        """Return actions (n, D) for observations (n, *observation).
+        """Return actions (n, D) for observations (n, *observation), or a dict of them.
 
-        noise: (n, *noise), or None for the most likely actions; mask: (n, M) bool, the allowed
-        choices. Writes the next states to states (n, S), and the features shared by policy and
-        value to features (n, F). Empty arrays stand for none of these.
-        """
-        distribution, shared_features, next_states = self.model.act(
-            self.tensor(observations), self.tensor(states)
-        )
+        noise: (n, *noise), None for the most likely actions; mask: (n, M) bool, allowed choices.
+        Unless they are empty, writes the next states (n, S) and the shared features (n, F)."""
+        inputs = self._tensors(observations), self._tensors(states)
+        distribution, shared, next_states = self.model.act(*inputs)
         if mask.size:
-            distribution = distribution.masked(self.tensor(mask))
-        actions = distribution.mode() if noise is None else distribution.sample(self.tensor(noise))
+            distribution = distribution.masked(self._tensors(mask))
         if features.size:
-            features[:] = shared_features.cpu()
+            features[:] = shared.cpu()
         if states.size:
             states[:] = next_states.cpu()
-        return actions.cpu().numpy()
+        if noise is None:
+            return distribution.mode().cpu().numpy()
+        return distribution.sample(self._tensors(noise)).cpu().numpy()
 
-    def distribution(
-        self, observations: ndarray, mask: ndarray = EMPTY, states: ndarray = EMPTY
-    ) -> Distribution:
-        """Return the distribution of n actions; arguments as above, states are not changed."""
-        distribution, *_ = self.model.act(self.tensor(observations), self.tensor(states))
-        return distribution.masked(self.tensor(mask)) if mask.size else distribution
+    @torch.no_grad()
+    def evaluate(self, observations: Any, states: ndarray) -> tuple[Distribution, ndarray]:
+        """Return the distribution of n actions, and values (n,); states are not changed."""
+        inputs = [observations, states] if states.size else [observations]
+        distribution, values = self.model(*map(self._tensors, inputs))
+        return distribution, values.numpy(force=True)
 
-    def values(self, observations: ndarray, states: ndarray = EMPTY) -> ndarray:
-        """Return the values (n,) of observations; states are not changed."""
-        inputs = [self.tensor(table) for table in (observations, states) if table.size]
-        return np.asarray(self.model(*inputs)[1].cpu())
-
-    def tensor(self, table: ndarray) -> torch.Tensor:
-        """Return a table as a tensor, where the model is."""
-        return as_tensor(table).to(self.device)
+    def _tensors(self, tables: Any) -> Any:
+        if isinstance(tables, dict):
+            return {name: self._tensors(table) for name, table in tables.items()}
+        return as_tensor(np.asarray(tables)).to(self.device)

@@ -1,42 +1,33 @@
-"""Train a policy, and use it: from ppo import Config, train, load_policy."""
+"""Train a policy by PPO, and use it: from ppo import train, load_policy."""
 
-from pkgutil import resolve_name
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "2.0.1"
-
-LAZY = {
-    "Callback": "ppo.callbacks.base:Callback",
-    "Config": "ppo.config.config:Config",
-    "Evaluation": "ppo.run.summary:Evaluation",
-    "Learner": "ppo.algorithm.learner:Learner",
-    "Logger": "ppo.run.loggers.logger:Logger",
-    "Policy": "ppo.policy.policy:Policy",
-    "RunSummary": "ppo.run.summary:RunSummary",
-    "load_policy": "ppo.policy.load:load_policy",
-    "train": "ppo.trainer:train",
-    "tuned_config": "ppo.config.settings:tuned_config",
-}
-
-if TYPE_CHECKING:  # the same, for editors
-    from ppo.algorithm.learner import Learner as Learner
-    from ppo.callbacks.base import Callback as Callback
-    from ppo.config.config import Config as Config
-    from ppo.config.settings import tuned_config as tuned_config
-    from ppo.policy.load import load_policy as load_policy
-    from ppo.policy.policy import Policy as Policy
-    from ppo.run.loggers.logger import Logger as Logger
-    from ppo.run.summary import Evaluation as Evaluation
-    from ppo.run.summary import RunSummary as RunSummary
+if TYPE_CHECKING:
+    from ppo.callbacks import Callback as Callback
+    from ppo.config import Config as Config
+    from ppo.errors import Interrupted as Interrupted
+    from ppo.learner import Learner as Learner
+    from ppo.policy import Policy as Policy
+    from ppo.policy import load_policy as load_policy
+    from ppo.trainer import RunSummary as RunSummary
     from ppo.trainer import train as train
+
+PLACES = {
+    "Callback": "ppo.callbacks",
+    "Config": "ppo.config",
+    "Interrupted": "ppo.errors",
+    "Learner": "ppo.learner",
+    "Policy": "ppo.policy",
+    "RunSummary": "ppo.trainer",
+    "load_policy": "ppo.policy",
+    "train": "ppo.trainer",
+}
+__version__ = "3.0.dev0"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the names in LAZY, and those of extensions, on first access, since importing torch is
-    slow."""
-    from ppo.extensions import names_of
-
-    path = LAZY.get(name) or names_of("exports").get(name)
-    if not path:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return resolve_name(path)
+    """Import what is used only when it is used: a worker needs no torch."""
+    if name not in PLACES:
+        raise AttributeError(f"module ppo has no attribute {name}")
+    return getattr(import_module(PLACES[name]), name)

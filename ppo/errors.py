@@ -1,36 +1,18 @@
-"""Errors that end a command: each message is one sentence that names the cause and the fix."""
+"""Errors for users: one sentence each, printed without a traceback, and an exit code."""
 
-import difflib
-import signal
 from collections.abc import Iterable
-
-
-def suggest(word: str, known: Iterable[str], fallback: str) -> str:
-    """Return "did you mean ...?" with the closest known word, or the fallback if none is close."""
-    near = difflib.get_close_matches(word, known, n=1)
-    if near:
-        return f"did you mean {near[0]}?"
-    return fallback
-
-
-def describe(error: BaseException) -> str:
-    """Return what an error of somebody else's code says, with its type if that is not ValueError,
-    whose messages are sentences."""
-    return str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+from difflib import get_close_matches
+from signal import Signals
 
 
 class PPOError(Exception):
-    """Base of all errors meant for users, printed without the trainer's own traceback."""
+    """Base class of errors for users. Arguments: a sentence, and tracebacks of the user's code."""
 
     exit_code = 1
-    is_reported = False  # whether the user has been told
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class ConfigError(PPOError, ValueError):
-    """A flag's value cannot be used; the message names the flag and the fix."""
+    """A flag, an environment or a model cannot be used."""
 
     exit_code = 2
 
@@ -42,35 +24,49 @@ class CheckpointError(PPOError, ValueError):
 
 
 class RunInUse(PPOError):
-    """Another process works in the run's folder."""
+    """Another process trains in the folder of the run."""
 
     exit_code = 4
 
 
-class SaveFailed(PPOError):
-    """The last state of a run could not be written."""
+class EnvironmentFailed(PPOError, RuntimeError):
+    """An environment has raised outside of a worker."""
 
 
-class CallbackError(PPOError):
-    """A callback has failed. args: what it raised, and the traceback."""
+class BadValue(ValueError):
+    """An environment has returned what cannot be used."""
 
 
-class NonFinite(PPOError):
-    """A loss, a gradient or a weight is infinite or not a number."""
+class TrainingError(PPOError, RuntimeError):
+    """Training cannot go on: workers fail too often, or numbers are not finite."""
 
 
-class HelpShown(PPOError):
-    """Help was printed, as the command line asked."""
-
-    exit_code = 0
-    is_reported = True
+class SaveFailed(PPOError, OSError):
+    """The last state of a run could not be saved."""
 
 
 class Interrupted(PPOError):
-    """A signal ended training, after its state was saved. ending: what was done."""
+    """A signal ended training, after its state was saved."""
 
-    def __init__(self, received: signal.Signals, ending: str) -> None:
-        super().__init__(f"{received.name} {ending}")
-        if received == signal.SIGUSR1:
-            received = signal.SIGTERM  # SIGUSR1 announces a SIGTERM
-        self.exit_code = 128 + received
+    def __init__(self, message: str, number: Signals) -> None:
+        super().__init__(message)
+        self.signal = number
+        self.exit_code = {Signals.SIGINT: 130, Signals.SIGHUP: 129}.get(number, 143)
+
+
+def suggest(word: str, known: Iterable[str]) -> str:
+    """Return "; did you mean ...?" with the closest known word, or else all of them."""
+    names = sorted(known)
+    if close := get_close_matches(word, names, 1):
+        return f"; did you mean {close[0]}?"
+    return f"; give one of {', '.join(names)}" if len(names) < 20 else ""
+
+
+def reason(error: BaseException) -> str:
+    """Return what an exception says, in one line."""
+    name = type(error).__name__
+    try:
+        text = " ".join(str(error).split())[:300]
+    except Exception:  # an exception of the user's may not have a text
+        return name
+    return f"{name}: {text}" if text else name

@@ -1,298 +1,164 @@
-"""Running the trainer in tests: in this process by its parts, or as a user does, by main.py."""
+"""Make runs, learners and networks of small environments, in this process."""
 
-import csv
-import json
-import multiprocessing
 import os
-import pty
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
+from gymnasium.spaces import Box, Discrete
 
-from ppo.algorithm.rollout import Rollout
-from ppo.components import Components
-from ppo.config.config import Config
-from ppo.config.settings import settings_of
-from ppo.envs import make
-from ppo.envs.heartbeat import SHAPE
-from ppo.envs.probe import Spaces, probe_all
-from ppo.envs.shared_memory import SharedArray
-from ppo.envs.worker import RolloutInfo, Worker
-from ppo.guard import Deadline
+from ppo.callbacks import Callback
+from ppo.checkpoint import load
+from ppo.config import Config
+from ppo.envs.columns import SingleColumns
+from ppo.envs.make import EnvMaker, Spaces
+from ppo.envs.pool import WorkerPool
+from ppo.folder import RunFolder
+from ppo.learner import Learner
+from ppo.loggers import MetricsFile, read_rows
 from ppo.models import make_model
-from ppo.run.checkpoint import State
-from ppo.run.summary import Evaluation, RunSummary
+from ppo.process import StopSignals, training_process
+from ppo.run import Run
+from ppo.settings import resolve, settle
+from ppo.trainer import run_training
 
 ROOT = Path(__file__).parents[1]
-Call = Callable[..., tuple[int, str, str]]  # of the fixture call
-PLAIN = {
+VECTOR, CHOICE = Box(-1, 1, (3,)), Discrete(4)
+SMALL: dict[str, Any] = {
+    "num_envs": 4,
+    "num_steps": 16,
+    "num_minibatches": 2,
+    "num_epochs": 2,
+    "hidden_size": 8,
+    "num_workers": 0,
     "normalize_observations": False,
     "normalize_rewards": False,
-    "clip_value_coef": None,
-    "num_workers": 0,
-}
-CARTPOLE = {
-    "env_name": "CartPole-v1",
-    "num_envs": 4,
-    "num_steps": 64,
-    "total_steps": 2048,
-    "num_workers": 0,
-    "eval_episodes": 6,
-    "verbose": 0,
-    "report": False,
-    "learning_rate": 1e-3,
-}
-TINY = {
-    **CARTPOLE,
-    "num_envs": 2,
-    "num_steps": 8,
     "eval_episodes": 0,
-    "num_minibatches": 1,
-    "num_epochs": 1,
-}
-# A run of ten iterations by main.py, whose first flag names the environment.
-BRIEF = (
-    "--env_name=CartPole-v1",
-    "--preset=none",
-    "--num_envs=4",
-    "--num_steps=64",
-    "--num_workers=0",
-    "--total_steps=2560",
-    "--eval_episodes=2",
-)
-TIMES = {
-    "seconds",
-    "steps_per_second",
-    "seconds_collecting",
-    "seconds_learning",
-    "seconds_exchanging",
+    "logger": "none",
+    "preset": "none",
 }
 
 
-def make_env(env_name: str, **flags: Any) -> Any:
-    """Make an environment by the defaults of flags, with which images are not skipped."""
-    return make.make_env(environment_flags(env_name, **flags))
+def make_spaces(observes: Any = VECTOR, acts: Any = CHOICE, **flags: Any) -> Spaces:
+    """Return spaces of an environment that is never made, with settings without "auto"."""
+    has_masks = flags.pop("has_masks", False)
+    config = Config(**{"total_steps": 10**6, **flags})
+    return resolve(config, Spaces(EnvMaker(config), observes, acts, has_masks, SingleColumns))
 
 
-def spaces_of(env_name: str, **flags: Any) -> Spaces:
-    """Return the spaces of an environment that make_env makes."""
-    return probe_all(environment_flags(env_name, **flags))
+def make_network(observes: Any = VECTOR, acts: Any = CHOICE, **flags: Any) -> Any:
+    return make_model(make_spaces(observes, acts, **flags))
 
 
-def environment_flags(env_name: str, **flags: Any) -> SimpleNamespace:
-    """Return what an environment is made by, with keyword arguments that may be any objects."""
-    values = {**vars(Config()), "env_name": env_name, "frame_skip": 1, **flags}
-    return SimpleNamespace(**values)
+def disturb(model: Any, deviation: float = 0.3, seed: int = 0) -> Any:
+    """Move weights far from their first, in which biases are zero and policies nearly uniform."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += deviation * torch.randn(parameter.shape, generator=generator)
+    return model
 
 
-def make_network(
-    observation_space: Any,
-    action_space: Any,
-    seed: int = 0,
-    in_bfloat16: bool = False,
-    **values: Any,
-) -> Any:
-    """Make a model, by default with separate trunks of 64 hidden units for policy and value."""
-    torch.manual_seed(seed)
-    defaults = {
-        "model": "mlp",
-        "hidden_size": 64,
-        "share_trunk": False,
-        "log_std_init": 0.0,
-        "precision": "bfloat16" if in_bfloat16 else "float32",
+class Slope(Learner):
+    """Take the sum of all weights as the loss, so that every gradient is 1, and KLs from a list;
+    subtract gradients times the learning rate."""
+
+    kls: Sequence[float] = (0.0,) * 100
+
+    def make_optimizer(self) -> Any:
+        return torch.optim.SGD([self.parameter], self.learning_rate)
+
+    def loss(self, minibatch: Any, distribution: Any, values: Any) -> Any:
+        self.calls = getattr(self, "calls", 0) + 1
+        loss = sum(x.sum() for x in self.model.parameters())
+        return loss, {"approx_kl": torch.tensor(self.kls[self.calls - 1])}
+
+
+def make_learner(kind: type[Learner] = Learner, **flags: Any) -> Any:
+    spaces = make_spaces(**{**SMALL, "max_grad_norm": 0, **flags})
+    return kind(make_model(spaces), spaces)
+
+
+def make_batch(learner: Learner, num_rows: int = 64, seed: int = 0) -> dict[str, Any]:
+    """Return a batch that is as if the present policy had acted."""
+    generator = torch.Generator().manual_seed(seed)
+    batch = {
+        "observations": torch.randn(num_rows, 3, generator=generator),
+        "actions": torch.randint(4, (num_rows, 1), generator=generator),
     }
-    return make_model(Config(**{**defaults, **values}), observation_space, action_space)
+    with torch.no_grad():
+        log_probs, values = Learner.evaluate(learner, batch)
+    advantages = torch.randn(num_rows, generator=generator)
+    found = {"log_probs": log_probs, "values": values, "advantages": advantages}
+    return {**batch, **found, "returns": values + advantages}
 
 
-def make_components(env_name: str, **values: Any) -> Components:
-    """Make the parts of a run, without normalisation or worker processes unless asked for."""
-    name = f"tests.environments:{env_name}" if "NoFrameskip" not in env_name else env_name
-    return Components(settings_of(Config(**{"env_name": name, **PLAIN, **values})))
-
-
-def worker_of(parts: Components, num_envs: int) -> Worker:
-    """Make a worker for the first environments of a run, in this process."""
-    heartbeat = SharedArray(SHAPE, np.int64)
-    return parts.make_worker(env_indices=range(num_envs), heartbeat=heartbeat)
-
-
-def deadlines(step: float, reset: float) -> Mapping[str, Deadline]:
-    """Return the deadlines of calls that so many seconds lead to."""
-    from ppo.extras.supervision.isolation import Isolation
-
-    return Isolation().deadlines(SimpleNamespace(step_timeout=step, reset_timeout=reset))
-
-
-def learn(parts: Components, info: RolloutInfo) -> dict[str, Any]:
-    """Learn from the next rollout, which workers have collected, as ppo.trainer.train does."""
-    rollout = parts.finish_collect(parts.iteration + 1, info)
-    batch = parts.make_batch(rollout)
-    return parts.update(rollout, batch)
-
-
-def copy_tables(rollout: Rollout) -> dict[str, np.ndarray]:
-    """Copy the shared tables of a rollout."""
-    tables = vars(rollout).items()
-    return {name: table.copy() for name, table in tables if isinstance(table, np.ndarray)}
-
-
-def trained(env_name: str, **values: Any) -> Components:
-    """Train to the end, and return the parts of the run."""
-    parts = make_components(env_name, **values)
-    with parts.make_pool() as workers:
-        for iteration in range(1, parts.config.iterations + 1):
-            learn(parts, workers.collect(iteration))
-    return parts
-
-
-def run_main(*arguments: str, **options: Any) -> subprocess.CompletedProcess:
-    """Run main.py in a process of its own."""
-    return subprocess.run(
-        command(*arguments),
-        **{"cwd": ROOT, "capture_output": True, "text": True, "timeout": 120, **options},
-    )
-
-
-def command(*arguments: str) -> list[str]:
-    """Return a command line of main.py, by default without a report, which takes a second."""
-    trains = arguments[0].startswith("-") and not {"--report", "--help"} & {*arguments}
-    report = ["--report=False"] if trains else []
-    return [sys.executable, str(ROOT / "main.py"), *arguments, *report]
-
-
-def at_once(function: Callable[..., int], *arguments: Any) -> list[int]:
-    """Call a function with each argument at once, in copies of this process; return the results."""
-    context = multiprocessing.get_context("fork")
-    processes = [
-        context.Process(target=lambda one: sys.exit(function(one)), args=(one,))
-        for one in arguments
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
-    return [process.exitcode or 0 for process in processes]
-
-
-def metrics(folder: Path) -> list[dict[str, str]]:
-    """Return the rows of a run's metrics.csv without times."""
-    with (folder / "metrics.csv").open() as file:
-        return [
-            {name: value for name, value in row.items() if name not in TIMES}
-            for row in csv.DictReader(file)
-        ]
-
-
-def children() -> set[int]:
-    """Return the ids of this process's children."""
-    path = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")
-    return {int(child) for child in path.read_text().split()}
-
-
-def on_terminal(*arguments: str) -> str:
-    """Run main.py on a terminal, to its end without an error, and return what that was sent."""
-    ours, theirs = pty.openpty()
-    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
-    process = subprocess.Popen(
-        command(*arguments), cwd=ROOT, stdout=theirs, stderr=theirs, env=environment
-    )
-    os.close(theirs)
-    shown = b""
-    while True:
+@contextmanager
+def running(
+    env: Any, path: Path, callbacks: Sequence[Callback] = (), **flags: Any
+) -> Iterator[Run]:
+    """Start a run, of which the caller takes the iterations."""
+    given = {"env_name": env, "total_steps": 10**6, "run_dir": str(path), **SMALL, **flags}
+    settings = settle(given, callbacks)
+    config = settings.spaces.config
+    with (
+        StopSignals() as signals,
+        closing(WorkerPool(settings.spaces, signals.urgent)) as pool,
+        training_process(1),
+        RunFolder(config, None) as folder,
+    ):
+        run = Run(settings, pool, [*callbacks, MetricsFile()], signals)
+        run.start(folder)
         try:
-            shown += os.read(ours, 65536)
-        except OSError:  # the other end is closed
-            break
-    assert process.wait(timeout=20) == 0
-    return shown.decode()
+            yield run
+        finally:
+            run.close()
 
 
-def run_summary(steps: int = 0, returns: Sequence[float] = ()) -> RunSummary:
-    """Return the summary of a run that came to its end, after an evaluation with these returns."""
-    evaluation = Evaluation(
-        episodes=len(returns),
-        mean=float(np.mean(returns)) if returns else None,
-        std=float(np.std(returns)) if returns else None,
-        returns=[*returns],
-        lengths=[1] * len(returns),
-        unfinished=0,
-        env={},
+def iterate(run: Run, count: int = 1) -> dict[str, Any]:
+    """Take iterations; return the last one's batch."""
+    for _ in range(count):
+        batch = run.make_batch(run.collect())
+        run.end_iteration(run.update(batch))
+    return run.batch
+
+
+def train(
+    env: Any, path: Path, iterations: int, callbacks: Sequence[Callback] = (), **flags: Any
+) -> Any:
+    """Train, or go on with the run in a folder."""
+    flags = {**SMALL, **flags}
+    steps = iterations * flags["num_envs"] * flags["num_steps"]
+    place = {"resume": "auto", "run_dir": str(path)}
+    return run_training({"env_name": env, "total_steps": steps, **place, **flags}, callbacks)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return read_rows(path / "metrics.csv")
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    """Return the numbers of a run's last checkpoint, but for measured times."""
+    state = load(path / "checkpoints" / "last.safetensors")
+    return {name: x for name, x in state.items() if name not in ("seconds", "config")}
+
+
+def assert_same_state(path: Path, other: Path) -> None:
+    mine, its = tensors(path), tensors(other)
+    assert mine.keys() == its.keys()
+    for name, value in mine.items():
+        same = np.array_equal(value, its[name])
+        assert same, name
+
+
+def python(*arguments: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with ppo of this tree."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=cwd, env=environment, capture_output=True, text=True
     )
-    return RunSummary(
-        env_name="Some-v0",
-        seed=0,
-        steps=steps,
-        seconds=1.0,
-        steps_per_second=float(steps),
-        stopped=None,
-        episodes=0,
-        mean_return=None,
-        evaluation=evaluation,
-        checkpoint="",
-    )
-
-
-def assert_same(one: State, other: State) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        if isinstance(value, torch.Tensor):
-            assert value.dtype == other[name].dtype, name
-            assert torch.equal(value, other[name]), name
-        else:
-            assert value == other[name], name
-
-
-def process_group(stat: Path) -> int | None:
-    """Return the group of a process by its file in /proc; None if it is dead or a zombie."""
-    try:
-        state, _, group = stat.read_text().rpartition(")")[2].split()[:3]
-    except OSError:
-        return None
-    return None if state == "Z" else int(group)
-
-
-def nothing_left(group: int) -> bool:
-    """Whether all processes of a group end within a second of its leader's end."""
-    deadline = time.monotonic() + 1
-    while time.monotonic() < deadline:
-        if group not in map(process_group, Path("/proc").glob("[0-9]*/stat")):
-            return True
-        time.sleep(0.01)
-    return False
-
-
-def events(folder: Path, kind: str) -> list[dict[str, Any]]:
-    lines = map(json.loads, (folder / "events.jsonl").read_text().splitlines())
-    return [line for line in lines if line["kind"] == kind]
-
-
-def saved(folder: Path) -> list[Path]:
-    """The checkpoints of a run, the oldest first."""
-    return sorted((folder / "checkpoints").glob("0*.safetensors"))
-
-
-def start(*arguments: str, **options: Any) -> subprocess.Popen:
-    """main.py as the leader of a process group of its own."""
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen(
-        command(*arguments), cwd=ROOT, start_new_session=True, **pipes, **options
-    )
-
-
-def wait_until(is_so: Callable[[], object], process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert process.poll() is None, process.stderr.read() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
-def num_rows(folder: Path) -> int:
-    return len(metrics(folder)) if (folder / "metrics.csv").exists() else 0

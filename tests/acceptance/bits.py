@@ -66,7 +66,6 @@ CASES = {
     " --entropy_coef=linear:0.01",
     "adaptive": f"{CARTPOLE} --learning_rate=adaptive:1e-3 --target_kl=0.01 --batch_size=50",
     "advantages": f"{CARTPOLE} --normalize_advantages=rollout --clip_value_coef=none",
-    "optimizer": f"{CARTPOLE} --optimizer=torch.optim:SGD --normalize_rewards=False",
     "masks": f"--env_name=worlds:Masked {TWO}",
     "dict with image": CAMERA,
     "keys": f"{CAMERA} --policy_keys=arm --value_keys=arm,camera",

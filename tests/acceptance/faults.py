@@ -214,7 +214,7 @@ CASES: dict[str, Row] = {
     "callback: on_iteration unread 4": Row(0, "console"),
     "disk: sync full 4": Row(0, "No space left"),
     "disk: sync full 7 always": Row(1, "No space left", rows=8, lines=2, lost=2),
-    "disk: on_iteration remove 4": Row(1, "metrics.csv|checkpoint of", lines=2, lost=None),
+    "disk: on_iteration remove 4": Row(1, "metrics.csv|checkpoint of", lines=3, lost=None),
     "callback: on_iteration again 4": Row(0, "exit code 4", is_printed=True),
     "finished run: nothing": Row(2, "run"),
     # From Python.

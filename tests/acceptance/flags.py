@@ -13,7 +13,7 @@ FLAG_NAMES = """
     normalize_observations normalize_rewards clip_rewards image screen_size frame_stack frame_skip
     end_on_life_loss total_steps seed learning_rate num_steps num_epochs num_minibatches batch_size
     gamma gae_lambda clip_coef clip_value_coef normalize_advantages entropy_coef value_coef
-    max_grad_norm target_kl optimizer learner callback model hidden_size num_layers activation
+    max_grad_norm target_kl learner callback model hidden_size num_layers activation
     share_trunk log_std_init squash_actions name run_dir resume eval_every eval_episodes
     checkpoint_every logger num_workers device precision inference init_from freeze critic_warmup
     teacher teacher_coef use_sde sde_sample_freq seeds policy_keys value_keys preset step_timeout
@@ -48,10 +48,10 @@ FILES = {
 REFUSED = """
     num_envs use_sde end_on_life_loss env_name=gone.py:Env env_name=mine.py:Missing
     env_name=mine.py:Thing wrapper=mine:Thing model=mine:Thing model=mpl model=cnn
-    learner=nowhere:Thing callback=mine:Thing callback=ppo:Missing optimizer=torch.optim:Adan
+    learner=nowhere:Thing callback=mine:Thing callback=ppo:Missing
     device=cuda:99 logger=wandbb preset=CartPole-v7 total_steps=31 num_workers=3 num_minibatches=33
     stop_when=return>>1 max_time=90 patience=3 run_dir=done run_dir=mine.py resume=auto
-    resume=nothing config=gone.toml config=mine.py optimizer=torch.optim:Adam(lr=1) gamma=1.1
+    resume=nothing config=gone.toml config=mine.py gamma=1.1
 """
 # Other wrong command lines, and what is in the one line that is the answer.
 WRONG = {f"train --{text}": text.partition("=")[0] for text in REFUSED.split()} | {

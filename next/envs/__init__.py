@@ -1,1 +1,0 @@
-"""Environments: made, observed, normalised, and stepped in worker processes, without torch."""

@@ -1,0 +1,86 @@
+"""The command line, the one place where an error becomes one sentence and an exit code."""
+
+import gc
+import os
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from ppo import __version__
+from ppo.config import Config
+from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
+from ppo.extras import COMMANDS, FLAGS
+from ppo.flags import AllFlags, checked, flags_of, help_of, split
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
+
+USAGE = """Train PPO on ENV, or evaluate runs or policy files:
+
+  ppo [train] [ENV] [--flag=value ...]
+  ppo evaluate RUN ... [--flag=value ...]
+
+--config=FILE reads flags from TOML or JSON; --help=all shows every flag.
+"""
+COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
+ENVIRONMENT = re.compile(r":|-v\d+$")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line, and return its exit code: 0 done, 1 failed, 2 bad command line, 3
+    unusable checkpoint, 4 run folder in use, 129, 130 or 143 after a signal."""
+    gc.set_threshold(100_000)  # of what is imported, nothing can be collected
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        run(sys.argv[1:] if arguments is None else [*arguments])
+        return 0
+    except Interrupted as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+    except PPOError as error:
+        if os.environ.get("PPO_DEBUG"):
+            traceback.print_exc()
+        sentence, *details = error.args
+        print(*filter(None, details), f"error: {sentence}", sep="\n", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BaseException as error:  # the user's code may raise anything
+        traceback.print_exc()
+        print(f"error: {reason(error)}: see the traceback above", file=sys.stderr)
+        return 1
+    finally:
+        gc.freeze()  # the process ends, for which torch's modules need not be taken apart
+
+
+def run(arguments: list[str]) -> None:
+    if "--version" in arguments:
+        print(__version__)
+        return
+    command = "train"
+    if arguments and not arguments[0].startswith("-") and not ENVIRONMENT.search(arguments[0]):
+        command, *arguments = arguments
+    if command != "train" and command not in COMMANDS:
+        raise ConfigError(f"unknown command {command}{suggest(command, ['train', *COMMANDS])}")
+    module = import_module(COMMANDS[command]) if command in COMMANDS else None
+    own = flags_of(module.Flags) if module else {}
+    flags = {**flags_of(Config), **own} if module else AllFlags()
+    if {"--help", "-h", "--help=all"} & {*arguments}:
+        names = [*flags, *FLAGS] if "--help=all" in arguments and not module else [*own] or COMMON
+        print(USAGE, help_of({name: flags[name] for name in names}), sep="\n")
+        return
+    words, texts = split(arguments, flags)
+    given = checked(texts, flags)  # before anything heavy is imported
+    if module:
+        module.main(words, module.Flags(**{x: given.pop(x) for x in own if x in given}), given)
+        return
+    if len(words) > 1:
+        raise ConfigError(f"what is {words[1]}? write flags as --name=value")
+    if words:
+        given["env_name"] = words[0]
+    from ppo.trainer import run_training
+
+    run_training(given)

@@ -1,0 +1,27 @@
+"""TensorBoard: --logger=tensorboard."""
+
+import numpy as np
+from torch.utils.tensorboard import SummaryWriter
+
+from ppo.loggers import HISTOGRAM_EVERY, Logger
+from ppo.run import Run
+
+
+class TensorBoard(Logger):
+    """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
+
+    def on_start(self, run: Run) -> None:
+        self.writer = SummaryWriter(str(run.folder.path), purge_step=run.step)
+
+    def on_iteration(self, run: Run) -> None:
+        for name, value in run.metrics.items():
+            if value is not None:
+                self.writer.add_scalar(name, value, run.step)
+        if run.is_due(HISTOGRAM_EVERY) and (returns := run.episodes.returns):
+            self.writer.add_histogram("episode_returns", np.array(returns), run.step)
+
+    def on_checkpoint(self, run: Run) -> None:
+        self.writer.flush()
+
+    def on_end(self, run: Run) -> None:
+        self.writer.close()

@@ -1,0 +1,38 @@
+"""Weights & Biases: --logger=wandb."""
+
+import os
+
+import wandb
+
+from ppo.loggers import HISTOGRAM_EVERY, Logger
+from ppo.policy import Evaluation
+from ppo.run import Run
+
+
+class WeightsAndBiases(Logger):
+    """Log to Weights & Biases, under the name of the run's folder (see wandb's variables)."""
+
+    def on_start(self, run: Run) -> None:
+        name = run.folder.path.name
+        self.run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "ppo"),
+            name=name,
+            id=os.environ.get("WANDB_RUN_ID", name),
+            resume="allow",
+            dir=str(run.folder.path),
+            config=run.config.to_json(),
+            settings=wandb.Settings(silent=True),
+        )
+
+    def on_iteration(self, run: Run) -> None:
+        values = {name: x for name, x in run.metrics.items() if x is not None}
+        if run.is_due(HISTOGRAM_EVERY) and (returns := run.episodes.returns):
+            values["episode_returns"] = wandb.Histogram(returns)
+        self.run.log(values, step=run.step)
+
+    def on_evaluation(self, run: Run, result: Evaluation) -> None:
+        if result.mean is not None:
+            self.run.summary["evaluation_return_mean"] = result.mean
+
+    def on_end(self, run: Run) -> None:
+        self.run.finish()

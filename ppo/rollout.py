@@ -1,0 +1,52 @@
+"""The rollout: T steps of N environments, time-major, in memory shared with workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy import ndarray
+
+from ppo.envs.shared_memory import Shapes, map_arrays
+from ppo.envs.worker import Report
+from ppo.errors import ConfigError
+
+Batch = dict[str, Any]  # tables (T * N, ...) by name: tensors on the learner's device
+Metrics = dict[str, Any]
+
+
+@dataclass
+class Rollout:
+    """One rollout, as tables of numpy arrays by name. Row t + 1 is what action t led to, or the
+    first observation of the next episode; tables with a row T begin the next rollout with it.
+
+    observations: (T + 1, N, *observation), images.NAME likewise; actions: (T, N, D), the policy's
+    own, neither squashed nor clipped; rewards: (T, N), the environment's own; terminations,
+    truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
+    (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices. A
+    table that a run does not need has no columns. Shared as well: weights (P,), by which workers
+    act; shift and scale, of observations; counts (N,), of resets; beats (N, 8), whose first count
+    calls of environments. report: what workers report
+    besides the tables."""
+
+    tables: Mapping[str, ndarray]
+    report: Report = field(default_factory=Report)
+
+    def __getattr__(self, name: str) -> ndarray:
+        if name in ("tables", "__setstate__") or name not in self.tables:
+            raise AttributeError(name)
+        return self.tables[name]
+
+    @property
+    def dones(self) -> ndarray:
+        """Steps (T, N) that ended an episode, by termination or truncation."""
+        return self.terminations | self.truncations
+
+
+def share_memory(file: int, shapes: Shapes) -> dict[str, ndarray]:
+    """Map what a run shares with its workers. Raises ConfigError if memory does not suffice."""
+    try:
+        return map_arrays(file, shapes)
+    except (OSError, MemoryError, OverflowError, ValueError) as error:
+        raise ConfigError(
+            "a rollout of --num_envs and --num_steps like these does not fit into memory: give less"
+        ) from error

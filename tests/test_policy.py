@@ -1,0 +1,132 @@
+"""A trained policy: what it answers, how it plays, and that it is loaded without its world."""
+
+import sys
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+import ppo.policy
+from ppo import Callback, load_policy
+from ppo.envs.seeding import Stream, integer_seed
+from ppo.errors import CheckpointError, ConfigError
+from tests.running import disturb, iterate, running, train
+from tests.worlds import Constant, Counting, Masked, Numbers
+
+KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "mlp": (Counting, {"normalize_observations": True}),
+    "numbers": (Numbers, {"squash_actions": True}),
+    "masks": (Masked, {}),
+    "stack": ("CartPole-v1", {"frame_stack": 3}),
+    "lstm": ("CartPole-v1", {"model": "lstm"}),
+}
+
+
+@pytest.mark.parametrize("kind", ["mlp", "numbers"])
+def test_log_probs_and_values_are_those_that_the_learner_computes(kind, tmp_path):
+    env, flags = KINDS[kind]
+    with running(env, tmp_path, **flags) as run:
+        iterate(run)
+        disturb(run.model)
+        run.publish()
+        rollout = run.collect()
+        batch = run.make_batch(rollout)
+        policy = run.policy()
+        observations = [*rollout.observations[:-1].reshape(64, -1)]
+        found = policy.log_probs(observations, rollout.actions.reshape(64, -1))
+        np.testing.assert_allclose(found, batch["log_probs"], atol=1e-4)
+        np.testing.assert_allclose(policy.values(observations), batch["values"], atol=1e-4)
+        assert np.std(found) > 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_policy_acts_as_in_rollouts_and_n_observations_are_answered_as_one_by_one(kind, tmp_path):
+    """The most likely actions, in a replay of the first episodes of a rollout."""
+    env, flags = KINDS[kind]
+    with running(env, tmp_path, **flags) as run:
+        disturb(run.model)
+        policies = [run.policy() for _ in range(4)]
+        envs = [policies[0].make_env() for _ in range(3)]
+        firsts = [each.reset(seed=seed) for seed, each in enumerate(envs)]
+        seen, infos = ([x[i] for x in firsts] for i in (0, 1))
+        for _ in range(3):
+            actions = policies[3].predict_batch(seen, infos=infos)
+            for i in range(3):
+                assert envs[i].action_space.contains(actions[i])
+                one = policies[i].predict(seen[i], info=infos[i])
+                np.testing.assert_allclose(one, actions[i], atol=1e-5)
+                seen[i], *_, infos[i] = envs[i].step(actions[i])
+        policies[0].reset()
+        again = policies[0].predict(firsts[0][0], info=firsts[0][1])
+        fresh = run.policy().predict(firsts[0][0], info=firsts[0][1])
+        np.testing.assert_array_equal(again, fresh)
+
+
+@pytest.mark.parametrize("num_envs", [1, 3, 8])
+def test_each_seed_is_played_once_whatever_the_number_of_environments(num_envs, tmp_path):
+    """An episode of Counting lasts 3 + seed % 7 steps, and each step earns the action."""
+    with running(Counting, tmp_path) as run:
+        before = torch.get_rng_state(), run.rollout.counts.copy()
+        result = run.policy().evaluate(7, num_envs=num_envs, seed=5)
+        seeds = [integer_seed(5, Stream.EVALUATION, x) % 2**16 for x in range(7)]
+        assert result.lengths == [3 + seed % 7 for seed in seeds]
+        assert result.returns == run.policy().evaluate(7, num_envs=2, seed=5).returns
+        assert result.mean == pytest.approx(np.mean(result.returns))
+        assert result.std == pytest.approx(np.std(result.returns))
+        other = run.policy().evaluate(7, stochastic=True, seed=5)
+        assert other.lengths == result.lengths
+        assert other.returns != result.returns
+        assert torch.equal(torch.get_rng_state(), before[0])
+        np.testing.assert_array_equal(run.rollout.counts, before[1])
+
+
+def test_an_episode_that_does_not_end_is_cut_off(tmp_path, monkeypatch):
+    class Endless(Constant):
+        def step(self, action: Any) -> Any:
+            return np.ones(1, np.float32), 1.0, False, False, {}
+
+    monkeypatch.setattr(ppo.policy, "MAX_STEPS", 20)
+    with running(Endless, tmp_path) as run:
+        result = run.policy().evaluate(3)
+    assert result.lengths == [20] * 3
+    assert result.returns == [20] * 3
+
+
+@pytest.mark.parametrize("name", ["leaving:World", "Leaving-v0"])
+def test_a_policy_is_loaded_without_its_environment(name, tmp_path, monkeypatch):
+    """As on a robot. Only to play it needs one."""
+    code = "import gymnasium\nfrom tests.worlds import Counting\nclass World(Counting): pass\n"
+    code += "gymnasium.register('Leaving-v0', World)\n"
+    (tmp_path / "leaving.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    __import__("leaving")
+    with running(name, tmp_path / "run") as run:
+        run.policy().save(tmp_path / "file.safetensors")
+        expected = run.policy().predict(np.array([5.0, 1]))
+    (tmp_path / "leaving.py").unlink()
+    del sys.modules["leaving"], gymnasium.registry["Leaving-v0"]
+    policy = load_policy(tmp_path / "file.safetensors")
+    assert policy.predict(np.array([5.0, 1])) == expected
+    with pytest.raises((CheckpointError, ConfigError)):
+        policy.evaluate(1)
+    assert load_policy(tmp_path / "file.safetensors", Counting).evaluate(2).lengths
+
+
+class Wider(Callback):
+    """Adds a layer to the policy's trunk."""
+
+    def on_model(self, model: Any) -> None:
+        size = model.policy_trunk.num_features
+        model.policy_trunk.layers.append(torch.nn.Linear(size, size))
+
+
+def test_a_network_changed_by_a_callback_is_loaded_with_it(tmp_path):
+    train(Counting, tmp_path, 1, [Wider()])
+    policy = load_policy(tmp_path, callbacks=[Wider()])
+    names = [name for name in policy.state if name.startswith("model.policy_trunk")]
+    assert len(names) == 2 * 3
+    assert policy.predict(np.zeros(2)) is not None
+    with pytest.raises(CheckpointError, match="other layers"):
+        load_policy(tmp_path)

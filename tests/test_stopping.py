@@ -1,0 +1,55 @@
+"""Ending a run early, where it is known when it must end."""
+
+import pytest
+
+from ppo.errors import ConfigError
+from ppo.extras.stopping import Stopping
+from tests.running import train
+from tests.worlds import Constant
+
+
+@pytest.mark.parametrize(
+    ("flags", "iterations"),
+    [
+        ({"stop_when": "seconds>0"}, 1),
+        ({"stop_when": "iteration>=3"}, 3),
+        ({"stop_when": "iteration>3"}, 4),
+        ({"stop_when": "step<65"}, 1),
+        ({"stop_when": "episode_return_mean>9.5"}, 16),
+        ({"stop_when": "episode_return_mean>10"}, 20),
+        ({"stop_when": "solved>=10"}, 2),
+        ({"stop_when": "solved>=10.5"}, 20),
+        ({"patience": 2}, 3),
+        ({"patience": 2, "eval_every": 2, "eval_episodes": 1}, 4),
+        ({"max_time": "0.0s"}, 1),
+        ({"max_time": "1d"}, 20),
+    ],
+)
+def test_a_run_ends_where_its_condition_first_holds(flags, iterations, tmp_path):
+    summary = train(Constant, tmp_path, 20, **flags)
+    assert summary.steps == 64 * iterations
+    assert bool(summary.reason) == (iterations < 20)
+
+
+def test_flags_and_what_was_counted_are_kept_by_a_resumed_run(tmp_path):
+    train(Constant, tmp_path, 2, patience=3)
+    assert train(Constant, tmp_path, 20).steps == 64 * 4
+    given = [Stopping(patience=5)]
+    assert train(Constant, tmp_path, 20, given).steps == 64 * 6
+    assert given[0].best == 10
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"stop_when": "return>>1"},
+        {"stop_when": "solved<1"},
+        {"stop_when": "solved"},
+        {"stop_when": "iterations>1"},
+        {"max_time": "90"},
+        {"patience": 0},
+    ],
+)
+def test_a_condition_that_cannot_hold_is_refused(flags, tmp_path):
+    with pytest.raises(ConfigError, match=next(iter(flags))):
+        train(Constant, tmp_path, 1, **flags)
