@@ -16,11 +16,12 @@ from ppo.flags import AllFlags, checked, flags_of, help_of, split
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy is imported
 
-USAGE = """Train PPO on ENV, or evaluate runs or policy files:
+USAGE = f"""Train PPO on ENV, or evaluate runs or policy files:
 
   ppo [train] [ENV] [--flag=value ...]
   ppo evaluate RUN ... [--flag=value ...]
 
+Commands: train, {", ".join(sorted(COMMANDS))}.
 --config=FILE reads flags from TOML or JSON; --help=all shows every flag.
 """
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")

@@ -7,11 +7,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ppo.checkpoint import BEST, LAST, remove_temporary, write
+from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
 from ppo.errors import CheckpointError, ConfigError, RunInUse
 
-WRITTEN_LATE = ("metrics.csv", "evaluations.jsonl", "summary.json", f"checkpoints/{BEST}")
+WRITTEN = "config.json metrics.csv evaluations.jsonl summary.json checkpoints/best.safetensors"
 
 
 def find_resumed(config: Config) -> Path | None:
@@ -50,7 +50,7 @@ class RunFolder:
             self.shown = path or _new_folder(config)
             self.path = self.shown.absolute()  # an environment may change the working folder
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in WRITTEN_LATE:
+            for name in WRITTEN.split():
                 if (self.path / name).is_dir():
                     raise IsADirectoryError(0, f"{name} is a folder")
             left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}

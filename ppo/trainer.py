@@ -109,8 +109,7 @@ def _train(
             if resumed:
                 restore(run, state, path)
             with RunFolder(config, resumed) as folder:
-                if not resumed:  # it marks the folder as a run's
-                    folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
+                folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
                 return execute(run, folder)
 
 
