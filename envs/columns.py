@@ -89,6 +89,7 @@ class SingleColumns:
         for env in self.envs:
             with suppress(BaseException):
                 env.close()
+        self.envs.clear()  # they are freed now, not by the garbage collection of a cycle
 
     def _reset(self, column: int, seed: int, attributes: Values) -> Any:
         self.worker.beat()

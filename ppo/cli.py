@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ppo import __version__
-from ppo.config import Config
 from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
 from ppo.extras import COMMANDS, FLAGS
 from ppo.flags import AllFlags, checked, flags_of, help_of, split
@@ -68,7 +67,8 @@ def run(arguments: list[str]) -> None:
         raise ConfigError(f"unknown command {command}{suggest(command, ['train', *COMMANDS])}")
     module = import_module(COMMANDS[command]) if command in COMMANDS else None
     own = flags_of(module.Flags) if module else {}
-    flags = {**flags_of(Config), **own} if module else AllFlags()
+    flags = AllFlags()
+    flags.update(own)
     if {"--help", "-h", "--help=all"} & {*arguments}:
         names = [*flags, *FLAGS] if "--help=all" in arguments and not module else [*own] or COMMON
         print(USAGE, help_of({name: flags[name] for name in names}), sep="\n")

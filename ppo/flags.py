@@ -155,7 +155,7 @@ def known_name(name: str, flags: Flags) -> str:
     try:
         flags[full]
     except KeyError:
-        known = [*flags, *ALIASES, *EXTRA_FLAGS]
+        known = {*flags, *ALIASES, *EXTRA_FLAGS} - {name}
         raise ConfigError(f"unknown flag --{name}{suggest(name, known)}") from None
     return full
 

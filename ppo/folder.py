@@ -81,8 +81,14 @@ class RunFolder:
     def __enter__(self) -> "RunFolder":
         return self
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.lock.close()
+        if isinstance(error, (ConfigError, CheckpointError)):  # leave nothing, if nothing was saved
+            with suppress(OSError):
+                (self.path / "checkpoints").rmdir()
+                for name in ("config.json", "notes.txt", "lock"):
+                    (self.path / name).unlink(missing_ok=True)
+                self.path.rmdir()
 
     def note(self, sentence: str, details: str = "") -> None:
         """Show a sentence to the user, and keep it in notes.txt, with details (a traceback)."""

@@ -78,7 +78,7 @@ class Policy:
         self.actor = make_actor(self.weights)
         shapes = table_shapes(spaces, 1, 1, state_size=0)
         shared = {name: np.zeros(*shapes[name]) for name in ("shift", "scale")}
-        normalize = NormalizeObservation(shared, self.config)
+        self.normalize = normalize = NormalizeObservation(shared, self.config)
         normalize.statistics.load_state_dict(select("normalize_observation", state))
         normalize.publish()
         self.observe = observer(spaces.layout, normalize)
