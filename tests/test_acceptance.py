@@ -13,11 +13,10 @@ from tests.running import ROOT
 TREE = Tree(ROOT)
 # Cases, by part, that wait for extras which are not there yet.
 WAITING = {
-    "twins": "vector|team|teacher|critic|ranks",
-    "faults": "^vector|^team|^video",
-    "files": "export|plot|runs|report",
-    "flags": "stop_when|patience|max_time|^total_steps|video_every|^runs|help=all|init_from|freeze|"
-    "critic_warmup|teacher|demonstrations|keys",
+    "twins": "vector|team|ranks",
+    "faults": "^vector|^team",
+    "files": "plot|runs|report",
+    "flags": "stop_when|patience|max_time|^total_steps|^runs|help=all|keys",
     "worlds": "alone|next step|same step|autoreset|own|team|vector",
     "edits": "no case",
 }

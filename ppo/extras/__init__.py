@@ -4,8 +4,24 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "stop_when": "ppo.extras.stopping:Stopping",
     "patience": "ppo.extras.stopping:Stopping",
     "max_time": "ppo.extras.stopping:Stopping",
+    "init_from": "ppo.extras.fine_tuning:FineTuning",
+    "freeze": "ppo.extras.fine_tuning:FineTuning",
+    "critic_warmup": "ppo.extras.fine_tuning:FineTuning",
+    "teacher": "ppo.extras.teacher:Teacher",
+    "teacher_coef": "ppo.extras.teacher:Teacher",
+    "demonstrations": "ppo.extras.clone:Cloning",
+    "video_every": "ppo.extras.videos:Videos",
 }
-COMMANDS = {"evaluate": "ppo.extras.evaluate"}  # each has Flags and main(words, Flags, flags)
+COMMANDS = {  # each has Flags and main(words, Flags, flags)
+    "check": "ppo.extras.check",
+    "clone": "ppo.extras.clone",
+    "evaluate": "ppo.extras.evaluate",
+    "export": "ppo.extras.export",
+    "plot": "ppo.extras.plot",
+    "report": "ppo.extras.report",
+    "runs": "ppo.extras.runs",
+    "seeds": "ppo.extras.seeds",
+}
 LOGGERS = {
     "tensorboard": "ppo.extras.tensorboard:TensorBoard",
     "wandb": "ppo.extras.wandb:WeightsAndBiases",

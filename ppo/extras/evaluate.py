@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy import ndarray
 
 from ppo.config import flag
-from ppo.errors import ConfigError, Interrupted, reason
+from ppo.errors import ConfigError, Interrupted
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,15 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     video = values.pop("video")
     if video and Path(video).suffix not in (".mp4", ".gif"):
         raise ConfigError(f"--video={video}: give a file that ends in .mp4 or .gif")
+    from ppo.extras.videos import film
     from ppo.policy import load_policy
     from ppo.process import StopSignals
 
     for path in paths:
-        frames: list[ndarray] | None = [] if video else None
         with StopSignals() as signals:
             policy = load_policy(path, **flags)
-            result = policy.evaluate(**values, frames=frames, should_stop=signals.any)
+            evaluate = partial(film, policy, Path(video)) if video else policy.evaluate
+            result = evaluate(**values, should_stop=signals.any)
         if signals.received:
             raise Interrupted(f"{signals.received.name}: stopped", signals.received)
         interval = 1.96 * float(np.std(result.returns)) / math.sqrt(max(1, len(result.returns) - 1))
@@ -52,24 +53,3 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
             f"{path}: return {result.mean:.2f} +- {interval:.2f} (95 % interval), standard "
             f"deviation {result.std:.2f}, {len(result.returns)} episodes{metrics}"
         )
-        if frames and video:
-            env = policy.make_env()
-            write_video(Path(video), frames, env.metadata.get("render_fps") or 30)
-            env.close()
-
-
-def write_video(path: Path, frames: list[ndarray], rate: float) -> None:
-    """Write images (H, W, 3), rate of them a second, as a video. Raises ConfigError if that fails,
-    or if imageio is missing."""
-    options: dict[str, Any] = {"fps": rate}
-    if path.suffix == ".gif":
-        options = {"duration": 1000 / rate, "loop": 0}
-    try:
-        import imageio.v3 as imageio
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        imageio.imwrite(path, np.stack(frames), **options)
-    except ImportError as error:
-        raise ConfigError("--video needs a package: pip install imageio[ffmpeg]") from error
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"--video={path} cannot be written ({reason(error)})") from error

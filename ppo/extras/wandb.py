@@ -10,10 +10,12 @@ from ppo.run import Run
 
 
 class WeightsAndBiases(Logger):
-    """Log to Weights & Biases, under the name of the run's folder (see wandb's variables)."""
+    """Log to Weights & Biases, under the name of the run's folder, and the folder's around it if
+    that is not runs/ (see wandb's variables)."""
 
     def on_start(self, run: Run) -> None:
-        name = run.folder.path.name
+        path = run.folder.path
+        name = path.name if path.parent.name == "runs" else f"{path.parent.name}-{path.name}"
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ppo"),
             name=name,

@@ -1,0 +1,80 @@
+"""ppo plot: a picture of the learning curves of runs."""
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from ppo.errors import ConfigError, reason, suggest
+from ppo.extras import curves
+
+METRICS = [*curves.TITLES, "approx_kl", "clip_fraction", "entropy"]
+METRICS += ["explained_variance", "value_loss", "steps_per_second"]
+WIDTH, HEIGHT = 360, 220  # of a chart
+LINE = 22  # of text
+
+
+@dataclass(frozen=True)
+class Flags:
+    metric: tuple[str, ...] = ()
+    """Column of metrics.csv, such as entropy; repeat the flag for several (none: a selection)."""
+    output: str = "curves.svg"
+    """File to write, whose name ends in .svg, .png or .pdf."""
+
+
+def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
+    """Plot runs. Raises ConfigError."""
+    curves.refuse(flags)
+    path = Path(options.output)
+    if path.suffix not in (".svg", ".png", ".pdf"):
+        raise ConfigError(f"--output={path}: give a file that ends in .svg, .png or .pdf")
+    runs = curves.read_runs(names)
+    known = {name for run in runs for name in run.metrics if run.last(name) is not None}
+    for name in options.metric:
+        if name not in known:
+            raise ConfigError(f"--metric={name}: no run has values of it{suggest(name, known)}")
+    metrics = options.metric or [name for name in METRICS if name in known]
+    if not metrics:
+        raise ConfigError("these runs have no values yet: wait for a first iteration")
+    picture = picture_of(curves.grouped(runs), metrics)
+    save(picture, path)
+    print(f"picture: {path}")
+
+
+def picture_of(groups: dict[str, list[curves.Record]], metrics: Any) -> str:
+    """Return charts of metrics as an SVG, three in a row below a legend."""
+    top = LINE * (len(groups) + 1)
+    columns = min(3, len(metrics))
+    rows = -(-len(metrics) // columns)
+    size = f'width="{columns * WIDTH}" height="{top + rows * (HEIGHT + 2 * LINE)}"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} color="#333">']
+    parts.append(f'<style>{curves.STYLE}</style><rect {size} fill="#fff"/>')
+    for index, label in enumerate(groups):
+        y = LINE * (index + 1)
+        line = f'<path class="curve c{index % curves.COLORS}" d="M16 {y - 4}h16"/>'
+        parts.append(f'{line}<text x="40" y="{y}">{escape(label)}</text>')
+    for index, name in enumerate(metrics):
+        row, column = divmod(index, columns)
+        title = escape(f"{curves.TITLES.get(name, name)} over environment steps")
+        chart = curves.draw(groups.values(), name, WIDTH, HEIGHT)
+        place = f"translate({column * WIDTH} {top + row * (HEIGHT + 2 * LINE)})"
+        parts.append(f'<g transform="{place}"><text x="16" y="{LINE}">{title}</text>')
+        parts.append(f'<g transform="translate(0 {LINE + 8})">{chart}</g></g>')
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def save(picture: str, path: Path) -> None:
+    """Write an SVG, or a picture of it. Raises ConfigError, also without cairosvg."""
+    if path.suffix == ".svg":
+        curves.write(path, picture)
+        return
+    try:
+        import cairosvg
+
+        convert = getattr(cairosvg, f"svg2{path.suffix[1:]}")
+        convert(picture.encode(errors="replace"), scale=2, write_to=str(path))
+    except (ImportError, OSError) as error:  # OSError: also without the library cairo
+        raise ConfigError(
+            f"--output={path} cannot be written ({reason(error)}): pip install cairosvg, or give "
+            "an .svg file"
+        ) from error

@@ -1,0 +1,133 @@
+"""ppo seeds: train by one command line with several seeds, side by side."""
+
+import ctypes
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ppo.config import flag
+from ppo.errors import ConfigError, Interrupted, PPOError
+from ppo.process import StopSignals, available_cores, core_numbers
+
+SECONDS_TO_LOOK = 0.1  # at the processes of runs
+PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+# Of a run's process, which finds the same modules as this one.
+PROGRAM = "import sys; sys.path[:] = {}; from ppo.cli import main; sys.exit(main())"
+Process = subprocess.Popen[bytes]
+
+
+@dataclass(frozen=True)
+class Flags:
+    count: int = flag(5, 1, 1000)
+    """Number of seeds: that of --seed (default: 1), and the following ones."""
+
+
+def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
+    """Train with each seed, as many at the same time as there are cores for, and print the results.
+    flags: of training. Raises Interrupted, and PPOError if a run has failed."""
+    given = {"logger": (), **flags}
+    if words:
+        given["env_name"] = words.pop(0)
+    if words:
+        raise ConfigError(f"what is {words[0]}? write flags as --name=value")
+    if given.pop("resume", "auto") != "auto":
+        raise ConfigError("--resume: leave it out, as the same command continues all runs")
+    name = given.pop("name", None)
+    parent = given.pop("run_dir", None) or (name and f"runs/{name}")
+    if not parent:
+        raise ConfigError("seeds needs --name=NAME: runs are in runs/NAME/seed-1 and so on")
+    first = given.pop("seed", 1)
+    runs = {seed: Path(parent, f"seed-{seed}") for seed in range(first, first + options.count)}
+    failed = train_all(runs, given)
+    print_results({seed: folder for seed, folder in runs.items() if seed not in failed})
+    if failed:
+        error = PPOError(f"the runs of these seeds have failed: {', '.join(map(str, failed))}")
+        error.exit_code = max(1, *failed.values())  # those of signals are below 0
+        raise error
+
+
+def train_all(runs: dict[int, Path], flags: dict[str, Any]) -> dict[int, int]:
+    """Train with each seed in its folder; return the exit codes of those that have failed. Raises
+    Interrupted after a signal, when all are saved."""
+    free = shares_of_cores(len(runs), flags.get("num_workers"))
+    waiting = [*runs]
+    running: dict[int, tuple[Process, list[int]]] = {}
+    failed: dict[int, int] = {}
+    with StopSignals() as signals:
+        try:
+            while (waiting or running) and not signals.received:
+                while waiting and free:
+                    seed = waiting.pop(0)
+                    cores = free.pop()
+                    own = {"seed": seed, "run_dir": runs[seed], "resume": "auto"}
+                    running[seed] = (start({**flags, **own}, cores), cores)
+                    print(f"seed {seed}: {runs[seed]}", flush=True)
+                time.sleep(SECONDS_TO_LOOK)
+                for seed in [x for x in running if running[x][0].poll() is not None]:
+                    process, cores = running.pop(seed)
+                    free.append(cores)
+                    if process.returncode:
+                        failed[seed] = process.returncode
+        finally:
+            for process, _ in running.values():
+                process.terminate()
+            for process, _ in running.values():
+                process.wait()
+    if number := signals.received:
+        raise Interrupted(f"{number.name}: saved; the same command continues all runs", number)
+    return failed
+
+
+def shares_of_cores(count: int, num_workers: Any) -> list[list[int]]:
+    """Return the cores of each run that trains at the same time, [] where numbers are unknown.
+    num_workers: of each run, if it is given."""
+    total = available_cores()
+    size = num_workers if isinstance(num_workers, int) else total // count
+    size = max(1, size)
+    numbers = core_numbers()
+    at_once = max(1, min(count, total // size))
+    return [numbers[x * size : (x + 1) * size] for x in range(at_once)]
+
+
+def start(flags: dict[str, Any], cores: list[int]) -> Process:
+    """Start a run in a process and a session of its own, in which no Ctrl-C reaches it."""
+    words = []
+    for name, value in flags.items():
+        parts = value if isinstance(value, tuple) else (value,)
+        for part in parts or ("none",):
+            words.append(f"--{name}={json.dumps(part) if isinstance(part, dict) else part}")
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(sys.path), "train", *words],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=partial(prepare, cores),
+    )
+
+
+def prepare(cores: list[int]) -> None:
+    """Let this process keep to some cores, and end with the one that has started it."""
+    if hasattr(ctypes.CDLL(None), "prctl"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if cores:
+        os.sched_setaffinity(0, cores)
+
+
+def print_results(runs: dict[int, Path]) -> None:
+    """Print the mean return of each run's evaluation, and the mean and median of these."""
+    means: dict[str, float | None] = {}
+    for seed, folder in runs.items():
+        summary = json.loads((folder / "summary.json").read_text())
+        means[f"seed {seed}"] = summary["evaluation"]["mean"]
+    if found := [x for x in means.values() if x is not None]:
+        means["mean"] = fmean(found)
+        means["median"] = median(found)
+    for name, mean in means.items():
+        print(f"{name:10}", "-" if mean is None else f"{mean:.2f}")

@@ -1,0 +1,150 @@
+"""Runs, plot and report: what is read from folders whose content is known, and what is shown."""
+
+import fcntl
+import json
+import re
+import shlex
+from html import unescape
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from ppo.cli import main
+from ppo.errors import ConfigError
+from ppo.extras import plot, report
+from ppo.extras.curves import POINTS, Record, curve, grouped, read_runs
+from tests.running import assert_same_state, python, train
+from tests.worlds import Constant
+
+CONFIG = {"env_name": "A<b>-v1", "num_envs": 2, "num_steps": 5, "total_steps": 45, "seed": 0}
+ODD = ["1e308", "-inf", "nan", "", "0", "5e-324", "-1e100", str(2**53 - 1)]
+
+
+def write_run(folder: Path, metrics: dict[str, Any], **config: Any) -> Path:
+    """Write the files of a run that has as many iterations as its metrics have values."""
+    folder.mkdir(parents=True)
+    count = len(next(iter(metrics.values())))
+    steps = [10 * x for x in range(1, count + 1)]
+    columns = {"iteration": steps, "step": steps, "seconds": steps, **metrics}
+    rows = [columns, *zip(*columns.values(), strict=True)]
+    (folder / "metrics.csv").write_text("".join(",".join(map(str, x)) + "\n" for x in rows))
+    (folder / "config.json").write_text(json.dumps(CONFIG | config))
+    return folder
+
+
+def evaluation(step: int, *returns: float) -> str:
+    about = {"step": step, "mean": sum(returns) / 2, "std": 0.0, "env": {"goals": 0.5}}
+    return json.dumps({**about, "returns": returns}) + "\n"
+
+
+def charts_of(page: str) -> dict[str, ElementTree.Element]:
+    found = re.findall(r"<figure>(.*?)(<svg.*?</svg>)", page, re.DOTALL)
+    return {unescape(title): ElementTree.fromstring(svg) for title, svg in found}
+
+
+def test_curves_are_values_or_means_between_the_lowest_and_the_highest(tmp_path):
+    first = Record(write_run(tmp_path / "0", {"x": [1, "", 3, 5]}))
+    other = Record(write_run(tmp_path / "1", {"x": [3, 4, 5]}, seed=1))
+    assert curve([first], "x").tolist() == [[10, 30, 40], *[[1, 3, 5]] * 3]
+    expected = [[10, 20, 30, 40], [2, 4, 4, 5], [1, 4, 3, 5], [3, 4, 5, 5]]
+    assert curve([first, other], "x").tolist() == expected
+    assert curve([first], "nothing").shape == (4, 0)
+
+
+def test_curves_of_long_runs_have_few_points_and_keep_extremes(tmp_path):
+    noise = np.random.default_rng(0).normal(size=20_000)
+    found = curve([Record(write_run(tmp_path / "0", {"x": noise}))], "x")
+    assert found.shape == (4, POINTS)
+    assert found[1].mean() == pytest.approx(noise.mean())
+    assert (found[2].min(), found[3].max()) == (noise.min(), noise.max())
+
+
+def test_runs_that_differ_in_their_seed_are_a_group(tmp_path):
+    for index, different in enumerate([{"seed": 1}, {"seed": 2}, {"gamma": 0.5}]):
+        write_run(tmp_path / str(index), {"x": [1]}, **different)
+    assert [len(x) for x in grouped(read_runs([str(tmp_path)])).values()] == [2, 1]
+
+
+def test_a_row_says_how_far_a_run_is_and_what_its_policy_earns(tmp_path, capsys):
+    folder = write_run(tmp_path / "runs/a", {"episode_return_mean": ["", 1.5, 2.25, ""]})
+    text = evaluation(20, 4, 8) + evaluation(40, 2, 4)
+    (folder / "evaluations.jsonl").write_text(text + evaluation(40) + text[:9])
+    assert main(["runs", "--csv", str(tmp_path)]) == 0
+    assert "/a,stopped,A<b>-v1,40,40,2.25,3.0,0:00:40\n" in capsys.readouterr().out
+    (folder / "summary.json").write_text('{"steps": 40}')
+    with (folder / "metrics.csv").open("a") as file:
+        file.write("50,50,50,9")
+    assert Record(folder).state == "complete"
+    with (folder / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert main(["runs", f"--folder={tmp_path}"]) == 0
+    assert re.search(r"a +training .* 40 +40 +2.25 +3 +0:00:40\n", capsys.readouterr().out)
+    folder = write_run(tmp_path / "b", {"evaluation_return_mean": [1, 5, "", 2]})
+    assert Record(folder).evaluation() == 5  # of the best checkpoint
+
+
+def test_a_page_follows_a_run_until_it_ends(tmp_path, monkeypatch, capsys):
+    folder = write_run(tmp_path / "run", {"loss": [1, 2, 3]})
+    lock = (folder / "lock").open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    page = report.page_of([Record(folder)])
+    assert re.search("http-equiv.* 30 of 40 steps, about 0:00:10 left", page, re.DOTALL)
+    monkeypatch.setattr(report.time, "sleep", lambda seconds: lock.close())
+    assert main(["report", str(folder), "--watch"]) == 0
+    assert capsys.readouterr().out == f"page: {folder / 'report.html'}\n"
+    page = (folder / "report.html").read_text()
+    assert "stopped: 30 of 40 steps<" in page
+    assert not re.search(r"http-equiv|<script|<link|@import|(src|href)=", page)
+
+
+def test_a_page_has_what_the_files_say_and_nothing_of_it_is_markup(tmp_path):
+    folder = write_run(tmp_path / "<b>&", {"env/<i>": [1, 2], "env/success_rate": [0, 1]})
+    (folder / "evaluations.jsonl").write_text(evaluation(20, 4, 8) * 2)
+    (folder / "notes.txt").write_text("warning: <b>one</b>\n")
+    page = report.page_of([Record(folder)])
+    assert [*charts_of(page)] == ["success rate in training", "env/<i>"]
+    assert page.count("<tr><td>20<td>2<td>6<td>0<td>0.5") == 1
+    assert "warning: &lt;b&gt;one" in page
+    assert not re.search("<[bi]>", page)
+
+
+def test_runs_are_compared_in_what_differs(tmp_path):
+    folders = [write_run(tmp_path / x, {"loss": [1, 2]}, gamma=x) for x in "ab"]
+    page = report.page_of([*map(Record, folders)])
+    assert re.search(r"<tr><td>gamma<td>a<td>b</table>", page)
+    assert charts_of(page)["loss"].findall("path[@class='curve c1']")
+
+
+@pytest.mark.parametrize("values", [ODD, ODD[3:], ["nan"], ["0"], ["7", "7"], ["0", "1e-310"]])
+def test_any_value_is_drawn_or_left_out(values, tmp_path):
+    folder = write_run(tmp_path / "run", {"x": values})
+    chart = charts_of(report.page_of([Record(folder)])).get("x")
+    assert (chart is None) == (values == ["nan"])
+    assert chart is None or not re.search("nan|inf", ElementTree.tostring(chart, "unicode"))
+
+
+def test_the_command_on_the_page_repeats_the_run(tmp_path, monkeypatch):
+    train(Constant, tmp_path / "it's", 3, learning_rate="linear:0.1", patience=2)
+    (command,) = re.findall("<pre>ppo (.*)</pre>", report.page_of([Record(tmp_path / "it's")]))
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(unescape(command))) == 0
+    assert_same_state(tmp_path / "it's", tmp_path / "again")
+
+
+def test_plot_draws_metrics_of_runs(tmp_path):
+    folder = write_run(tmp_path / "run", {"loss": [1, 2], "env/goals": [3, 4]})
+    path = tmp_path / "curves.svg"
+    plot.main([str(folder)], plot.Flags(metric=("loss", "env/goals"), output=str(path)), {})
+    assert len(ElementTree.parse(path).findall(".//*[@class='curve c0']")) == 3  # and its legend
+    for flags in ({"metric": ("goal",)}, {"output": "x.gif"}, {"output": f"{folder}/no/x.svg"}):
+        with pytest.raises(ConfigError, match=next(iter(flags))):
+            plot.main([str(folder)], plot.Flags(**{"metric": ("loss",), **flags}), {})
+
+
+def test_pages_need_no_torch(tmp_path):
+    write_run(tmp_path / "run", {"loss": [1, 2]})
+    code = "import sys; from ppo.cli import main; main(['report', 'run']); print(*sys.modules)"
+    assert not {*python("-c", code, cwd=tmp_path).stdout.split()} & {"torch", "matplotlib"}
