@@ -20,9 +20,10 @@ USAGE = f"""Train PPO on ENV, or evaluate runs or policy files:
   ppo [train] [ENV] [--flag=value ...]
   ppo evaluate RUN ... [--flag=value ...]
 
-Commands: train, {", ".join(sorted(COMMANDS))}.
---config=FILE reads flags from TOML or JSON; --help=all shows every flag.
-"""
+Commands: train, {", ".join(sorted(COMMANDS))}. --help=all shows every flag.
+
+  --config
+      File of flags in TOML or JSON, such as run.toml."""
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
 ENVIRONMENT = re.compile(r":|-v\d+$")
 

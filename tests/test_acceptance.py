@@ -15,8 +15,8 @@ TREE = Tree(ROOT)
 WAITING = {
     "twins": "vector|team|ranks",
     "faults": "^vector|^team",
-    "files": "plot|runs|report",
-    "flags": "stop_when|patience|max_time|^total_steps|^runs|help=all|keys",
+    "files": "no case",
+    "flags": "help=all|keys",
     "worlds": "alone|next step|same step|autoreset|own|team|vector",
     "edits": "no case",
 }

@@ -16,7 +16,7 @@ FLAG_NAMES = """
     max_grad_norm target_kl learner callback model hidden_size num_layers activation
     share_trunk log_std_init squash_actions name run_dir resume eval_every eval_episodes
     checkpoint_every logger num_workers device precision inference init_from freeze critic_warmup
-    teacher teacher_coef use_sde sde_sample_freq seeds policy_keys value_keys preset step_timeout
+    teacher teacher_coef use_sde sde_sample_freq policy_keys value_keys preset step_timeout
     stop_when patience max_time video_every demonstrations
 """
 FLAGS = FLAG_NAMES.split()
@@ -50,7 +50,7 @@ REFUSED = """
     env_name=mine.py:Thing wrapper=mine:Thing model=mine:Thing model=mpl model=cnn
     learner=nowhere:Thing callback=mine:Thing callback=ppo:Missing
     device=cuda:99 logger=wandbb preset=CartPole-v7 total_steps=31 num_workers=3 num_minibatches=33
-    stop_when=return>>1 max_time=90 patience=3 run_dir=done run_dir=mine.py resume=auto
+    stop_when=return>>1 max_time=90 run_dir=done run_dir=mine.py resume=auto
     resume=nothing config=gone.toml config=mine.py gamma=1.1
 """
 # Other wrong command lines, and what is in the one line that is the answer.
