@@ -62,7 +62,7 @@ def make_model(spaces: Spaces) -> "ActorCritic":
         else:
             raise ConfigError(f"--model={name} is unknown{suggest(name, MODELS)}")
         for hook in config.hooks:
-            hook.on_model(model)
+            hook.on_model(model, spaces)
     return model
 
 

@@ -68,7 +68,7 @@ class FeedForward(ActorCritic):
         else:
             self.value_trunk = make_trunk()
         self.policy_head = policy_head(trunk.num_features, spaces.actions, spaces.config)
-        self.value_head = orthogonal(nn.Linear(trunk.num_features, 1), 1.0)
+        self.value_head = orthogonal(nn.Linear(self.value_trunk.num_features, 1), 1.0)
 
     def forward(self, observations: Any) -> Outputs:
         features = self.policy_trunk(observations)

@@ -1,11 +1,16 @@
 """Callbacks: code of yours that a run calls. This module imports no torch."""
 
 from collections.abc import Sequence
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
+
+from ppo.extras import FLAGS
+from ppo.flags import checked, flags_of
 
 if TYPE_CHECKING:
     from ppo.checkpoint import State
     from ppo.envs.episodes import Episode
+    from ppo.envs.make import Spaces
     from ppo.models.actor_critic import ActorCritic
     from ppo.policy import Evaluation
     from ppo.rollout import Batch, Metrics
@@ -18,7 +23,7 @@ class Callback:
     Methods are called in the trainer's process, between two rollouts; on_model also where workers
     and policies make the network. An exception in one ends the run, whose last state is saved."""
 
-    def on_model(self, model: "ActorCritic") -> None:
+    def on_model(self, model: "ActorCritic", spaces: "Spaces") -> None:
         """Change a network that has just been made."""
 
     def on_start(self, run: "Run") -> None:
@@ -66,4 +71,15 @@ def named(callbacks: Sequence[Callback]) -> dict[str, Callback]:
     kinds = [type(x).__name__ for x in callbacks]
     for index, kind in enumerate(kinds):
         found[f"callbacks.{kind}.{kinds[:index].count(kind)}"] = callbacks[index]
+    return found
+
+
+def make_extras(values: dict[str, Any], callbacks: Sequence[Callback]) -> list[Callback]:
+    """Make the callbacks that have flags which are given, and take these from values."""
+    found = []
+    for path in dict.fromkeys(FLAGS[name] for name in FLAGS if name in values):
+        kind = resolve_name(path)
+        own = {name: values.pop(name) for name in flags_of(kind) if name in values}
+        if not any(type(x) is kind for x in callbacks):
+            found.append(kind(**checked(own, flags_of(kind))))
     return found

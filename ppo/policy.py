@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.callbacks import Callback, overriding
+from ppo.callbacks import Callback, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
 from ppo.config import Config, flag_names
 from ppo.envs.columns import SingleColumns
@@ -260,12 +260,13 @@ def load_policy(
     run's. Raises CheckpointError."""
     from ppo.models.actor_critic import named_tensors
 
-    hooks = tuple(overriding(callbacks, "on_model"))
     file = find(path)
     state = load(file)
     flags |= {} if env is None else {"env_name": env}
     given = checked(flags, flags_of(Config))
     saved = saved_flags(file, state, given)
+    callbacks = [*callbacks, *make_extras(saved, callbacks)]
+    hooks = tuple(overriding(callbacks, "on_model"))
     check_code(file, state, given, ["model"])
     needed = {*flag_names("fixed"), "precision", *given}
     values = {name: x for name, x in saved.items() if name in needed}

@@ -3,16 +3,14 @@
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ppo.callbacks import Callback
+from ppo.callbacks import Callback, make_extras
 from ppo.checkpoint import LAST, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped, WorkerPool
 from ppo.errors import ConfigError, Interrupted, SaveFailed, reason
-from ppo.extras import FLAGS
-from ppo.flags import AllFlags, checked, flags_of
+from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
 from ppo.imports import import_named
 from ppo.loggers import make_loggers
@@ -95,7 +93,7 @@ def _train(
         check_code(path, state, values, CODE)
         values = {**saved, "preset": "none"}
     callbacks = [*callbacks, *map(_make_callback, values.get("callback", ()))]
-    callbacks += _make_extras(values, callbacks)
+    callbacks += make_extras(values, callbacks)
     settings = settle(values, callbacks)
     config = settings.spaces.config
     has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
@@ -118,17 +116,6 @@ def _make_callback(text: str) -> Callback:
         return import_named(text, "callback", Callback)()
     except TypeError as error:
         raise ConfigError(f"--callback={text} cannot be made ({error})") from error
-
-
-def _make_extras(values: dict[str, Any], callbacks: Sequence[Callback]) -> list[Callback]:
-    """Make the callbacks that have flags which are given, and take these from values."""
-    found = []
-    for path in dict.fromkeys(FLAGS[name] for name in values if name in FLAGS):
-        kind = resolve_name(path)
-        own = {name: values.pop(name) for name in flags_of(kind) if name in values}
-        if not any(type(x) is kind for x in callbacks):
-            found.append(kind(**checked(own, flags_of(kind))))
-    return found
 
 
 def execute(run: "Run", folder: RunFolder) -> RunSummary:

@@ -16,8 +16,8 @@ WAITING = {
     "twins": "vector|team|ranks",
     "faults": "^vector|^team",
     "files": "no case",
-    "flags": "help=all|keys",
-    "worlds": "alone|next step|same step|autoreset|own|team|vector",
+    "flags": "no case",
+    "worlds": "next step|same step|autoreset|own|team|vector",
     "edits": "no case",
 }
 CASES = [

@@ -117,7 +117,7 @@ def test_a_policy_is_loaded_without_its_environment(name, tmp_path, monkeypatch)
 class Wider(Callback):
     """Adds a layer to the policy's trunk."""
 
-    def on_model(self, model: Any) -> None:
+    def on_model(self, model: Any, spaces: Any) -> None:
         size = model.policy_trunk.num_features
         model.policy_trunk.layers.append(torch.nn.Linear(size, size))
 

@@ -11,6 +11,8 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "teacher_coef": "ppo.extras.teacher:Teacher",
     "demonstrations": "ppo.extras.clone:Cloning",
     "video_every": "ppo.extras.videos:Videos",
+    "policy_keys": "ppo.extras.keys:Keys",
+    "value_keys": "ppo.extras.keys:Keys",
 }
 COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "check": "ppo.extras.check",

@@ -57,14 +57,17 @@ class Cloning(Callback):
     def on_start(self, run: Run) -> None:
         if self.demonstrations is None or self.is_done:
             return
+        name = f"--demonstrations={self.demonstrations}"
         try:
             with np.load(self.demonstrations, allow_pickle=False) as file:
-                score = clone(run, read(run.spaces, dict(file)), self.epochs)
+                tables = read(run.spaces, dict(file))
         except Exception as error:  # what damaged files make of zipfile and numpy
-            name = f"--demonstrations={self.demonstrations}"
             raise ConfigError(f"{name} cannot be used ({reason(error)})") from error
+        score = clone(run, tables, self.epochs)
+        if not np.isfinite(score):
+            raise ConfigError(f"{name} leads to a loss that is not finite: scale its numbers")
         run.publish()
-        run.note(f"imitates {self.demonstrations}: held-out log-probability {score:.3g}")
+        run.note(f"{name} is imitated: held-out log-probability {score:.3g}")
         self.is_done = True
 
     def state_dict(self) -> State:
@@ -137,7 +140,7 @@ def inverse(spaces: Spaces, given: Any) -> Any:
 def clone(run: Run, tables: Tables, epochs: int) -> float:
     """Fit a run's policy to tables of steps; return the mean log-probability of the actions in a
     tenth of the episodes, which is held out. Statistics of observations become those of the steps,
-    and stay. Raises ValueError if that is not finite."""
+    and stay."""
     learner = run.learner
     model: Any = run.model
     if run.normalize.enabled:
@@ -181,10 +184,7 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
     tested = np.flatnonzero(is_tested) if num_tested else learned
     with torch.no_grad():
         distribution, actions = forward(run, batch, tested)
-        score = float(distribution.log_prob(actions).mean())
-    if not np.isfinite(score):
-        raise ValueError("what was learned from it is not finite")
-    return score
+        return float(distribution.log_prob(actions).mean())
 
 
 def forward(run: Run, batch: Tables, rows: Any) -> Any:
