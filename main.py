@@ -1,8 +1,6 @@
 """Train PPO on a gymnasium environment: python main.py --env_name=LunarLander-v2 --model=mlp"""
 
-import sys
-
 from ppo.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    raise SystemExit(main())

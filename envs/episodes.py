@@ -104,8 +104,5 @@ def set_attributes(env: Any, attributes: Values) -> None:
         return
     for name, value in attributes.items():
         if callable(getattr(env, name, len)):
-            raise ValueError(
-                f"set_env({name}={value!r}): the environment has neither a method set_training "
-                f"nor an attribute {name}"
-            )
+            raise ValueError(f"set_env({name}={value!r}): no attribute or set_training has it")
         setattr(env, name, value)

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from inspect import signature
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium
@@ -26,6 +27,7 @@ from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
 from ppo.envs.observations import Layout, Reader
 from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter, to_json
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
+from ppo.extras import COLUMNS, IDS
 from ppo.imports import import_module, import_named, is_path
 
 
@@ -49,6 +51,9 @@ def find_spec(env: Any) -> EnvSpec:
         env = re.sub(r"Deterministic-(v[04])$", r"NoFrameskip-\1", env)  # AtariGame skips frames
     if env in registry:
         return registry[env]
+    for prefix, path in IDS.items():
+        if env.startswith(prefix):
+            return resolve_name(path)(env)
     with suppress(gymnasium.error.Error):
         namespace, base, given = parse_env_id(env)
         version = find_highest_version(namespace, base)
@@ -57,9 +62,10 @@ def find_spec(env: Any) -> EnvSpec:
     raise ConfigError(f"--env_name={env} is unknown{suggest(env, registry)}")
 
 
-def _takes_index(creator: Any) -> bool:
+def takes(creator: Any, name: str) -> bool:
+    """Return whether a class or function has a parameter of a name."""
     with suppress(TypeError, ValueError):  # of builtins
-        return "index" in signature(creator).parameters
+        return name in signature(creator).parameters
     return False
 
 
@@ -83,9 +89,10 @@ class EnvMaker:
         try:
             if isinstance(creator, str):
                 creator = load_env_creator(creator)
-            index = {"index": 0} if _takes_index(creator) else {}
-            signature(creator).bind(**index, **kwargs)
-            is_other = isinstance(creator, type) and not issubclass(creator, Env)
+            found = {name: 0 for name in ("index", "seeds", *COLUMNS) if takes(creator, name)}
+            signature(creator).bind(**{**found, **kwargs})
+            is_single = isinstance(creator, type) and not {*found} & {*COLUMNS}
+            is_other = is_single and not issubclass(creator, Env)
         except ImportError as error:
             raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
         except TypeError as error:
@@ -110,7 +117,7 @@ class EnvMaker:
         kwargs = {**spec.kwargs}
         if render_mode:
             kwargs["render_mode"] = render_mode
-        if _takes_index(spec.entry_point):
+        if takes(spec.entry_point, "index"):
             kwargs.setdefault("index", index)
         steps = config.max_episode_steps or spec.max_episode_steps or limit
         spec = replace(spec, kwargs=kwargs)
@@ -157,17 +164,21 @@ def calling(what: str, bad: type[PPOError] = EnvironmentFailed) -> Iterator[None
 @dataclass(frozen=True)
 class Spaces:
     """What a run knows of its environments, and what makes them. has_masks: whether infos have
-    action masks; columns: the class that steps them, such as ppo.envs.columns.SingleColumns."""
+    action masks."""
 
     make_env: EnvMaker
     observations: Any
     actions: Any
     has_masks: bool
-    columns: Any
 
     @property
     def config(self) -> Config:
         return self.make_env.config
+
+    @property
+    def columns(self) -> Any:
+        """The class that steps them, such as ppo.envs.columns.SingleColumns."""
+        return columns_of(self.make_env)
 
     @cached_property
     def layout(self) -> Layout:
@@ -189,13 +200,21 @@ class Spaces:
         return replace(self, make_env=EnvMaker(replace(self.config, env_name=name)))
 
 
+def columns_of(make_env: EnvMaker) -> Any:
+    """Return the class that steps the environments of a run."""
+    from ppo.envs.columns import SingleColumns
+
+    creator = make_env.spec.entry_point
+    return next((resolve_name(COLUMNS[x]) for x in COLUMNS if takes(creator, x)), SingleColumns)
+
+
 def look(config: Config) -> Spaces:
     """Make an environment, reset it and, if all actions are allowed, take a random step: a first
     look, before workers do the same. Raises ConfigError for what cannot be used."""
-    from ppo.envs.columns import SingleColumns
-
     make_env = EnvMaker(config)
     name = make_env.spec.id
+    if hasattr(columns := columns_of(make_env), "look"):
+        return columns.look(make_env)
     with calling(name):
         env: Any = make_env()
     try:
@@ -220,7 +239,7 @@ def look(config: Config) -> Spaces:
     finally:
         with suppress(BaseException):
             env.close()
-    return Spaces(make_env, observes, acts, has_masks, SingleColumns)
+    return Spaces(make_env, observes, acts, has_masks)
 
 
 def check_finite(rows: Values, whose: str) -> None:

@@ -87,13 +87,14 @@ class NormalizeReward:
         self.returns = np.zeros(num_envs)
         self.gamma = gamma
 
-    def update_and_scale(self, rewards: ndarray, dones: ndarray) -> ndarray:
-        """Update the statistics from rewards (T, N), and return the rewards scaled, float32."""
+    def update_and_scale(self, rewards: ndarray, dones: ndarray, acting: Any = None) -> ndarray:
+        """Update the statistics from rewards (T, N), of some steps (T, N) or of all, and return the
+        rewards scaled, float32."""
         discounted = np.empty(rewards.shape)
         for t, done in enumerate(dones):
             discounted[t] = self.returns * self.gamma + rewards[t]
             self.returns = discounted[t] * ~done
-        self.statistics.update(discounted.ravel())
+        self.statistics.update(discounted.ravel() if acting is None else discounted[acting])
         scaled = rewards / np.sqrt(self.statistics.variance + EPSILON)
         return np.clip(scaled, -CLIP, CLIP).astype(np.float32)
 

@@ -18,6 +18,8 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import mask_converter
 from ppo.errors import BadValue
 
+STEPS = ("actions", "rewards", "terminations", "truncations", "features", "present")  # tables
+
 
 class LastObservation(NamedTuple):
     """The last observation of an episode that was truncated at this step: a row of each table."""
@@ -63,6 +65,7 @@ def table_shapes(
         "rewards": (rows, np.float32),
         "terminations": (rows, np.bool_),
         "truncations": (rows, np.bool_),
+        "present": (rows, np.bool_),
         "features": ((*rows, num_features), np.float32),
         "states": ((*rows_and_next, state_size), np.float32),
         "action_masks": ((*rows_and_next, mask_size), np.bool_),
@@ -94,7 +97,7 @@ class Worker:
         self.env_ids = env_ids
         columns = slice(env_ids.start, env_ids.stop)
         self.carried = carried_tables(spaces)
-        names = (*self.carried, "actions", "rewards", "terminations", "truncations", "features")
+        names = (*self.carried, *STEPS)
         self.tables = {name: arrays[name][:, columns] for name in names}
         self.counts = arrays["counts"][columns]
         self.beats = memoryview(arrays["beats"][env_ids.start])

@@ -8,7 +8,7 @@ from numpy import ndarray
 
 from ppo.models.actor_critic import ActorCritic, Trunk, as_tensor, named_tensors
 from ppo.models.distributions import Distribution
-from ppo.models.noise import EMPTY
+from ppo.models.numpy_mlp import EMPTY
 
 
 class Actor:

@@ -37,9 +37,7 @@ class ImageTrunk(Trunk):
         try:
             num_inputs = self.layers(torch.zeros(1, num_channels, height, width)).shape[1]
         except RuntimeError as error:
-            raise ConfigError(
-                f"--screen_size={height} is too small for this network: give a larger one"
-            ) from error
+            raise ConfigError(f"--screen_size={height} is too small for this network") from error
         self.layers.extend([nn.Linear(num_inputs, size), relu])
         for layer in self.layers:
             if hasattr(layer, "weight"):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ppo.config import Config
 from ppo.envs.spaces import num_choices
 from ppo.errors import ConfigError
-from ppo.models.noise import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
+from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
 
 # Trapezoidal rule for a standard normal, exact enough while the standard deviation is below 7.
 NODES = np.linspace(-8, 8, 129)

@@ -5,14 +5,19 @@ in numpy need not import torch. It mirrors ppo.models.mlp, distributions and act
 
 import math
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray
+from numpy.random import Generator
 
-from ppo.models.noise import EMPTY, HALF_LOG_TWO_PI, MASKED_LOGIT, DrawNoise
-
+DrawNoise = Callable[[Generator, int], ndarray]  # of a policy head: (num_steps, *noise)
+MASKED_LOGIT = -1e8  # a finite logit whose probability is 0
+TINY = np.finfo(np.float32).tiny
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+EMPTY = np.zeros(0, np.float32)  # where there are no masks, states or features
 # By name: the function, and its derivative as a function of its outputs. Both write to out.
 ACTIVATIONS: dict[str, tuple[Any, Any]] = {
     "tanh": (np.tanh, lambda x, out: np.subtract(1, np.multiply(x, x, out), out)),
@@ -21,6 +26,21 @@ ACTIVATIONS: dict[str, tuple[Any, Any]] = {
         lambda x, out: np.not_equal(x, 0, out, casting="unsafe"),
     ),
 }
+
+
+def draw_gumbel(generator: Generator, num_steps: int, size: int) -> ndarray:
+    """Draw standard Gumbel noise (num_steps, size) for a rollout of one environment."""
+    exponential = generator.standard_exponential((num_steps, size), np.float32)
+    return -np.log(np.maximum(exponential, TINY))
+
+
+def draw_normal(generator: Generator, num_steps: int, size: int, hold: int) -> ndarray:
+    """Draw standard normal noise (num_steps, size), each held for hold steps, or for the whole
+    rollout if hold is below 1."""
+    if hold < 1:
+        hold = num_steps
+    draws = generator.standard_normal((math.ceil(num_steps / hold), size), np.float32)
+    return np.repeat(draws, hold, 0)[:num_steps]
 
 
 class Structure(NamedTuple):

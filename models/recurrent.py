@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ppo.config import Config
 from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
-from ppo.models.noise import MASKED_LOGIT
+from ppo.models.numpy_mlp import MASKED_LOGIT
 
 
 class RecurrentTrunk(Trunk):

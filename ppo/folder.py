@@ -58,10 +58,7 @@ class RunFolder:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_temporary(self.path)
         except BlockingIOError as error:
-            raise RunInUse(
-                f"another process trains in {path}: wait for it, or choose another folder by "
-                "--run_dir"
-            ) from error
+            raise RunInUse(f"another process trains in {path}: give another --run_dir") from error
         except OSError as error:
             raise ConfigError(
                 f"the folder {path or 'runs'} cannot be used ({error.strerror or error}): choose "

@@ -40,9 +40,7 @@ def import_named(text: str, flag: str, base: type | None = None) -> Any:
             raise ValueError
         return partial(found, **{x.arg: ast.literal_eval(x.value) for x in call.keywords})
     except (SyntaxError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(
-            f"--{flag}={text}: write arguments as Name(key=value), with literals as values"
-        ) from error
+        raise ConfigError(f"--{flag}={text}: write arguments as Name(key=literal)") from error
 
 
 def import_module(place: str, flag: str) -> ModuleType:

@@ -48,10 +48,8 @@ class Learner:
     ) -> None:
         config = spaces.config
         if model.state_size and config.num_minibatches > config.num_envs and not config.batch_size:
-            raise ConfigError(
-                f"--num_minibatches={config.num_minibatches} splits sequences of a recurrent "
-                f"network: give at most --num_envs={config.num_envs}"
-            )
+            given = f"--num_minibatches={config.num_minibatches} splits sequences in time"
+            raise ConfigError(f"{given}: give at most --num_envs={config.num_envs}")
         self.model: Any = model.eval()  # but for gradient steps
         self.config = config
         self.layout = spaces.layout
@@ -102,6 +100,8 @@ class Learner:
             "advantages": advantages,
             "returns": advantages + values,
         }
+        if rollout.acting is not None:
+            found["present"] = rollout.present
         if "states" in batch:  # where a recurrent network's sequences begin an episode
             dones = rollout.dones
             found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
@@ -169,7 +169,8 @@ class Learner:
         if self._is_adaptive:
             goal = target_kl or ADAPTIVE_KL
             self.learning_rate = adapted(self.learning_rate, float(last_kl), goal)
-        explained = losses.explained_variance(batch["values"], batch["returns"])
+        rows = batch.get("present", slice(None))
+        explained = losses.explained_variance(batch["values"][rows], batch["returns"][rows])
         return {
             **_means(history or [metrics]),
             "explained_variance": explained.item(),
@@ -334,6 +335,7 @@ class Learner:
             len(batch["advantages"]),
             seed=integer_seed(config.seed, Stream.SHUFFLE, iteration),
             sequence_length=config.num_steps if "states" in batch else 1,
+            present=batch["present"].numpy(force=True) if "present" in batch else None,
         )
         if config.normalize_advantages == "rollout":
             batch = {**batch, "advantages": self.standardize(batch["advantages"])}

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ppo.run import Run
 
 SECONDS_BETWEEN_LINES = 5.0
-HISTOGRAM_EVERY = 10  # iterations
 SHOWN = {
     "return": RETURN,
     "length": "episode_length_mean",
@@ -109,11 +108,8 @@ class Console(Logger):
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
         if result.returns:
-            print(
-                f"evaluation: return {result.mean:.1f} +- {result.std:.1f} (standard deviation), "
-                f"{len(result.returns)} episodes",
-                flush=True,
-            )
+            spread = f"{result.mean:.1f} +- {result.std:.1f} (standard deviation)"
+            print(f"evaluation: return {spread}, {len(result.returns)} episodes", flush=True)
 
 
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:

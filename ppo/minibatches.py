@@ -10,18 +10,26 @@ from ppo.config import Config
 
 
 def draw_minibatches(
-    config: Config, num_rows: int, *, seed: int, sequence_length: int = 1
+    config: Config,
+    num_rows: int,
+    *,
+    seed: int,
+    sequence_length: int = 1,
+    present: ndarray | None = None,
 ) -> Iterator[ndarray]:
     """Yield the row indices (b,) of the minibatches of all epochs; num_rows = T * N.
 
     Every row is used once in each epoch. Minibatches are --num_minibatches of sizes as equal as
     possible, or, given a --batch_size, of that many rows and a last one with the rest. Runs of
-    sequence_length rows of one environment stay together and in order."""
+    sequence_length rows of one environment stay together and in order. present: (T * N,) bool, the
+    rows to use, if not all."""
     num_sequences = num_rows // sequence_length
     rows = np.arange(num_rows).reshape(sequence_length, num_sequences)
     generator = torch.Generator().manual_seed(seed)
     for _ in range(config.num_epochs):
         order = torch.randperm(num_sequences, generator=generator).numpy()
+        if present is not None:
+            order = order[present[order]]
         if config.batch_size:
             size = max(1, config.batch_size // sequence_length)
             drawn = np.split(order, range(size, num_sequences, size))

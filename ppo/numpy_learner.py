@@ -21,8 +21,7 @@ from ppo.learner import Learner
 from ppo.losses import MAX_LOG_RATIO
 from ppo.models import MakeTorchActor, make_actor_of
 from ppo.models.actor_critic import ActorCritic
-from ppo.models.noise import EMPTY
-from ppo.models.numpy_mlp import NumpyLinear, NumpyMLP, structure_of
+from ppo.models.numpy_mlp import EMPTY, NumpyLinear, NumpyMLP, structure_of
 from ppo.rollout import Batch, Metrics
 
 NUM_ROWS = 64  # that numpy and torch are compared on
@@ -164,10 +163,8 @@ class NumpyLearner(Learner):
 
 
 def difference(model: ActorCritic, spaces: Spaces) -> str:
-    """Return in what numpy differs from torch: the actions, a key of what _learn returns, or "".
-
-    No clip is active on the first minibatch of a run. So a made-up one goes both ways, by made-up
-    weights, on both sides of every clip."""
+    """Return in what numpy differs from torch, or "". As no clip is active on a run's first
+    minibatch, a made-up one goes both ways, by made-up weights, on both sides of every clip."""
     if isinstance(make_actor_of(model, spaces), MakeTorchActor):
         return "the actions"
     learner = NumpyLearner(deepcopy(model).requires_grad_(True), spaces)

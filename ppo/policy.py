@@ -14,7 +14,6 @@ from numpy import ndarray
 from ppo.callbacks import Callback, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
 from ppo.config import Config, flag_names
-from ppo.envs.columns import SingleColumns
 from ppo.envs.episodes import Episode, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling
 from ppo.envs.normalize import Arrays, NormalizeObservation
@@ -26,7 +25,7 @@ from ppo.envs.worker import Worker, table_shapes
 from ppo.errors import CheckpointError, ConfigError, reason
 from ppo.flags import checked, flags_of
 from ppo.models import MakeTorchActor, make_actor_of, make_model
-from ppo.models.noise import EMPTY
+from ppo.models.numpy_mlp import EMPTY
 from ppo.settings import LOOK, resolve
 from ppo.state import POLICY, check_code, saved_flags
 
@@ -279,7 +278,7 @@ def load_policy(
             **{**checked(values, flags_of(Config)), **LOOK, "device": "cpu"}, hooks=hooks
         )
         observed, acts = map(from_json, state["spaces"])
-        spaces = Spaces(EnvMaker(config), observed, acts, state["has_masks"], SingleColumns)
+        spaces = Spaces(EnvMaker(config), observed, acts, state["has_masks"])
         spaces = resolve(config, spaces)
         model = make_model(spaces)
         own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}

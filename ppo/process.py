@@ -44,9 +44,7 @@ def find_device(device: str, has_images: bool) -> str:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ConfigError(
-            f"--device={device} cannot be used ({reason(error)}): give cpu"
-        ) from error
+        raise ConfigError(f"--device={device} cannot be used ({reason(error)})") from error
     return device
 
 

@@ -22,7 +22,8 @@ class Rollout:
     observations: (T + 1, N, *observation), images.NAME likewise; actions: (T, N, D), the policy's
     own, neither squashed nor clipped; rewards: (T, N), the environment's own; terminations,
     truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
-    (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices. A
+    (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices;
+    present: (T, N) bool, see acting. A
     table that a run does not need has no columns. Shared as well: weights (P,), by which workers
     act; shift and scale, of observations; counts (N,), of resets; beats (N, 8), whose first count
     calls of environments. report: what workers report
@@ -37,6 +38,11 @@ class Rollout:
         return self.tables[name]
 
     @property
+    def acting(self) -> ndarray | None:
+        """Steps (T, N) bool whose actions count, None if all do."""
+        return None if self.present.all() else self.present
+
+    @property
     def dones(self) -> ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
@@ -47,6 +53,4 @@ def share_memory(file: int, shapes: Shapes) -> dict[str, ndarray]:
     try:
         return map_arrays(file, shapes)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
-        raise ConfigError(
-            "a rollout of --num_envs and --num_steps like these does not fit into memory: give less"
-        ) from error
+        raise ConfigError("memory does not suffice for --num_envs x --num_steps") from error

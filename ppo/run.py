@@ -89,6 +89,7 @@ class Run:
         self.shapes = {**tables, "weights": ((len(weights),), np.float32)}
         self.arrays = share_memory(pool.file, self.shapes)
         self.rollout = Rollout(self.arrays)
+        self.rollout.present[:] = True  # in all steps, unless columns say otherwise
         self.normalize = NormalizeObservation(self.arrays, config)
         self.normalize_reward = NormalizeReward(config.num_envs, config.gamma)
         self.episodes = EpisodeStatistics(config.num_envs)
@@ -147,7 +148,7 @@ class Run:
         if self.config.clip_rewards:
             rewards = np.sign(rewards)
         elif self.config.normalize_rewards:
-            rewards = self.normalize_reward.update_and_scale(rewards, rollout.dones)
+            rewards = self.normalize_reward.update_and_scale(rewards, rollout.dones, rollout.acting)
         self.batch = self.learner.make_batch(rollout, self.normalize, rewards)
         self.notify("on_batch", self.batch)
         return self.batch
@@ -155,7 +156,9 @@ class Run:
     def update(self, batch: Batch) -> Metrics:
         """Learn from a batch, and publish the new weights and statistics."""
         if self.normalize.enabled:
-            self.normalize.update(self.rollout.tables[NUMBERS][:-1])
+            numbers = self.rollout.tables[NUMBERS][:-1]
+            acting = self.rollout.acting
+            self.normalize.update(numbers if acting is None else numbers[acting])
         metrics = self.learner.update(batch, self.iteration, self.signals.urgent)
         self.publish()
         return metrics

@@ -15,7 +15,6 @@ from gymnasium.spaces import Box, Discrete
 from ppo.callbacks import Callback
 from ppo.checkpoint import load
 from ppo.config import Config
-from ppo.envs.columns import SingleColumns
 from ppo.envs.make import EnvMaker, Spaces
 from ppo.envs.pool import WorkerPool
 from ppo.folder import RunFolder
@@ -48,7 +47,7 @@ def make_spaces(observes: Any = VECTOR, acts: Any = CHOICE, **flags: Any) -> Spa
     """Return spaces of an environment that is never made, with settings without "auto"."""
     has_masks = flags.pop("has_masks", False)
     config = Config(**{"total_steps": 10**6, **flags})
-    return resolve(config, Spaces(EnvMaker(config), observes, acts, has_masks, SingleColumns))
+    return resolve(config, Spaces(EnvMaker(config), observes, acts, has_masks))
 
 
 def make_network(observes: Any = VECTOR, acts: Any = CHOICE, **flags: Any) -> Any:

@@ -13,11 +13,11 @@ from tests.running import ROOT
 TREE = Tree(ROOT)
 # Cases, by part, that wait for extras which are not there yet.
 WAITING = {
-    "twins": "vector|team|ranks",
-    "faults": "^vector|^team",
+    "twins": "team|ranks",
+    "faults": "^team",
     "files": "no case",
     "flags": "no case",
-    "worlds": "next step|same step|autoreset|own|team|vector",
+    "worlds": "next step, lstm|team|acts, vector",
     "edits": "no case",
 }
 CASES = [

@@ -13,8 +13,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from ppo.learner import Learner
 from ppo.models.actor import Actor
 from ppo.models.actor_critic import named_tensors, to_vector
-from ppo.models.noise import EMPTY
-from ppo.models.numpy_mlp import NumpyActor, structure_of
+from ppo.models.numpy_mlp import EMPTY, NumpyActor, structure_of
 from ppo.numpy_learner import NumpyLearner, difference
 from tests.running import disturb, make_network, make_spaces
 

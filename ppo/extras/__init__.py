@@ -14,6 +14,10 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "policy_keys": "ppo.extras.keys:Keys",
     "value_keys": "ppo.extras.keys:Keys",
 }
+COLUMNS = {  # what steps the environments that a function with this parameter makes
+    "num_envs": "ppo.extras.vector:VectorColumns",
+}
+IDS = {"EnvPool/": "ppo.extras.envpool:find_spec"}  # by what an id begins with: from it to a spec
 COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "check": "ppo.extras.check",
     "clone": "ppo.extras.clone",

@@ -19,7 +19,7 @@ from ppo.envs.observations import NUMBERS
 from ppo.envs.spaces import ACTION_MASK, box_scale, num_choices, to_json
 from ppo.errors import ConfigError, PPOError, reason
 from ppo.models import MakeTorchActor
-from ppo.models.noise import EMPTY
+from ppo.models.numpy_mlp import EMPTY
 from ppo.policy import Policy, load_policy
 
 STATE = "state"

@@ -12,7 +12,7 @@ from ppo.errors import ConfigError
 from ppo.extras.fine_tuning import check_fits, naming, probe
 from ppo.models import MakeTorchActor
 from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed
-from ppo.models.noise import EMPTY
+from ppo.models.numpy_mlp import EMPTY
 from ppo.policy import load_policy
 from ppo.rollout import Batch, Metrics
 from ppo.run import Run

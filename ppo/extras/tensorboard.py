@@ -3,7 +3,7 @@
 import numpy as np
 from torch.utils.tensorboard import SummaryWriter
 
-from ppo.loggers import HISTOGRAM_EVERY, Logger
+from ppo.loggers import Logger
 from ppo.run import Run
 
 
@@ -17,7 +17,7 @@ class TensorBoard(Logger):
         for name, value in run.metrics.items():
             if value is not None:
                 self.writer.add_scalar(name, value, run.step)
-        if run.is_due(HISTOGRAM_EVERY) and (returns := run.episodes.returns):
+        if run.is_due(10) and (returns := run.episodes.returns):
             self.writer.add_histogram("episode_returns", np.array(returns), run.step)
 
     def on_checkpoint(self, run: Run) -> None:

@@ -4,7 +4,7 @@ import os
 
 import wandb
 
-from ppo.loggers import HISTOGRAM_EVERY, Logger
+from ppo.loggers import Logger
 from ppo.policy import Evaluation
 from ppo.run import Run
 
@@ -28,7 +28,7 @@ class WeightsAndBiases(Logger):
 
     def on_iteration(self, run: Run) -> None:
         values = {name: x for name, x in run.metrics.items() if x is not None}
-        if run.is_due(HISTOGRAM_EVERY) and (returns := run.episodes.returns):
+        if run.is_due(10) and (returns := run.episodes.returns):
             values["episode_returns"] = wandb.Histogram(returns)
         self.run.log(values, step=run.step)
 
