@@ -33,8 +33,12 @@ RUN = "ppo/run.py"
 WORKER = "envs/worker.py"
 CLIPPED = "gymnasium.wrappers.TransformReward(env, lambda x: max(-1, min(x, 1)))"
 RECORD = f"RecordEpisode({CLIPPED} if config.clip_rewards else env)"
-SEE = "self.normalize.update(self.rollout.tables[NUMBERS][:-1])\n"
-UPDATE = f"        if self.normalize.enabled:\n            {SEE}"
+SEE = """\
+        if self.normalize.enabled:
+            numbers = self.rollout.tables[NUMBERS][:-1]
+            acting = self.rollout.acting
+            self.normalize.update(numbers if acting is None else numbers[acting])
+"""
 LEARN = "        metrics = self.learner.update(batch, self.iteration, self.signals.urgent)\n"
 BEYOND = "* target_kl:\n                    "
 PUBLISH = "        self.publish()\n"
@@ -59,14 +63,14 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         (NUMPY, "/ (size - 1)", "/ size"),
     ),
     "observation statistics are updated before a rollout is learned from": (
-        (RUN, UPDATE, ""),
-        (RUN, "rewards = rollout.rewards\n", f"rewards = rollout.rewards\n{UPDATE}{PUBLISH}"),
+        (RUN, SEE, ""),
+        (RUN, "rewards = rollout.rewards\n", f"rewards = rollout.rewards\n{SEE}{PUBLISH}"),
     ),
     "observation statistics are of the first environment only": (
         (RUN, "tables[NUMBERS][:-1]", "tables[NUMBERS][:-1, 0]"),
     ),
     "the returns of reward statistics go on over truncations": (
-        (RUN, "_scale(rewards, rollout.dones)", "_scale(rewards, rollout.terminations)"),
+        (RUN, "(rewards, rollout.dones,", "(rewards, rollout.terminations,"),
     ),
     "the optimizer has the learning rate of the iteration before": (
         (LEARNER, "self._is_adaptive = ", "before = self.learning_rate; self._is_adaptive = "),
@@ -81,6 +85,9 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "actions are sampled by the same noise in each rollout": (
         ("envs/sampler.py", "Stream.ACTION, env_id, iteration", "Stream.ACTION, env_id, 0"),
+    ),
+    "steps that only begin an episode are learned from": (
+        (MINIBATCHES, "order = order[present[order]]", "pass"),
     ),
     "minibatches are the same in each epoch": (
         (MINIBATCHES, "generator=generator", "generator=torch.Generator().manual_seed(seed)"),
@@ -127,7 +134,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         (LEARNER, "zeros_like(dones[:1]), dones[:-1]]", "zeros_like(dones)]"),
     ),
     "gSDE takes its draws in turns instead of holding each": (
-        ("models/noise.py", "np.repeat(draws, hold, 0)", "np.tile(draws, (hold, 1))"),
+        ("models/numpy_mlp.py", "np.repeat(draws, hold, 0)", "np.tile(draws, (hold, 1))"),
     ),
     "the entropy of squashed actions is that before tanh": (
         ("models/distributions.py", " + slopes.sum(-1)", ""),
@@ -148,6 +155,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "weights are published before the update": ((RUN, LEARN + PUBLISH, PUBLISH + LEARN),),
     "ends of episodes are reported for the column before": (
         (WORKER, "index = self.env_ids[column]", "index = self.env_ids[column - 1]"),
+        (POLICY, "[episode.environment]", "[(episode.environment + 1) % len(playing)]"),
     ),
     "old log-probabilities are computed without action masks": (
         (LEARNER, "(chunk))", '({x: chunk[x] for x in chunk if x != "action_masks"}))'),

@@ -50,6 +50,9 @@ class Emulator(gymnasium.Env):
     def game_truncated(self) -> bool:
         return self.game_over() and self.truncates
 
+    def getMinimalActionSet(self) -> list[Action]:
+        return [Action.NOOP]
+
     def getScreenDims(self) -> tuple[int, int]:
         return 2, 2
 
@@ -103,6 +106,15 @@ def test_a_life_lost_ends_the_episode_and_not_the_game(one_noop, game, ends, tru
     for step, info in found.items():
         assert info.get(WHOLE_EPISODE) == (None if step % length else (total, length))
         assert info["truncated"] == (truncates and step % length == 0)
+
+
+def test_returns_of_games_are_sums_of_all_lives_own_rewards(one_noop, monkeypatch):
+    emulator = Emulator([[2, 2, 1, 1, 0]], False)
+    monkeypatch.setattr(gymnasium, "make", lambda *_, **options: emulator)
+    flags: Any = {"frame_skip": 1, "end_on_life_loss": True, "clip_rewards": True}
+    env = EnvMaker(Config(env_name="PongNoFrameskip-v4", **flags))()
+    found = play(env, 4)
+    assert {step: info.get(WHOLE_EPISODE) for step, info in found.items()} == {2: None, 4: (10, 4)}
 
 
 def test_a_skip_stops_at_game_over_and_shows_the_last_two_frames(one_noop):

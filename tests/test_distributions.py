@@ -149,3 +149,12 @@ def test_state_dependent_exploration_has_the_density_of_its_formula(squash):
 
 
 # Noise.
+
+
+@pytest.mark.parametrize(("freq", "lengths"), [(1, [1] * 10), (4, [4, 4, 2]), (-1, [10])])
+def test_exploration_is_held_for_as_many_steps_as_asked_for(freq, lengths):
+    head = explored(sde_sample_freq=freq)[0]
+    noise = noise_for(head, 10).numpy()
+    firsts = noise[np.cumsum([0, *lengths[:-1]])]
+    assert len(np.unique(firsts[:, 0])) == len(lengths)
+    np.testing.assert_array_equal(noise, np.repeat(firsts, lengths, 0))

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.running import Slope, disturb, make_batch, make_learner, running
-from tests.worlds import Counting, Film, Reusing
+from tests.worlds import Counting, Film, Masked, Numbers, Reusing
 
 ONE_STEP = {"num_epochs": 1, "num_minibatches": 1}
 
@@ -115,6 +115,29 @@ def test_scheduled_coefficients_reach_the_loss():
     learner.change(replace(learner.config, clip_value_coef=None))
     learner.set_coefficients(1)
     assert learner.coefficients.clip_value_coef is None
+
+
+def test_old_log_probabilities_stay_those_of_the_policy_that_acted():
+    learner = make_learner(Recording, num_minibatches=1, num_epochs=3, learning_rate=0.1)
+    batch = make_batch(learner)
+    learner.update(batch, 1)
+    assert len(learner.seen) == 3
+    for minibatch in learner.seen:
+        found = np.sort(minibatch["log_probs"])
+        np.testing.assert_array_equal(found, np.sort(batch["log_probs"]))
+
+
+@pytest.mark.parametrize("env", [Masked, Numbers])
+@pytest.mark.parametrize("model", ["mlp", "gru"])
+def test_the_policy_that_acted_has_not_moved_before_the_first_step(env, model, tmp_path):
+    """Also among what masks allow, and where actions are clipped to their bounds."""
+    with running(env, tmp_path, model=model) as run:
+        disturb(run.model)
+        run.publish()
+        metrics = run.learner.gradient(run.make_batch(run.collect()))
+        assert abs(metrics["approx_kl"]) < 1e-6
+        if env is Numbers:
+            assert abs(run.rollout.actions).max() > 1
 
 
 @pytest.mark.parametrize(

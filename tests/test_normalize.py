@@ -1,5 +1,7 @@
 """Running statistics against numpy on all samples at once; rewards against Baselines' rule."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,28 @@ def test_discounted_returns_are_carried_over_rollouts_but_not_over_episodes(leng
     discounted = (1 - gamma ** (np.arange(steps) % 10 + 1)) / (1 - gamma)
     found = [normalize.statistics.mean, normalize.statistics.variance]
     np.testing.assert_allclose(found, [discounted.mean(), discounted.var()])
+
+
+def test_observation_statistics_are_of_all_environments_and_change_after_the_update(tmp_path):
+    with running(Counting, tmp_path, normalize_observations=True) as run:
+        seen: list[Any] = []
+        for _ in range(3):
+            before = run.normalize.shift.copy()
+            rollout = run.collect()
+            batch = run.make_batch(rollout)
+            np.testing.assert_array_equal(run.normalize.shift, before)
+            seen.extend(rollout.observations[:-1].reshape(-1, 2).tolist())
+            run.update(batch)
+            np.testing.assert_allclose(run.normalize.shift, np.mean(seen, 0))
+            np.testing.assert_allclose(run.normalize.scale, 1 / np.std(seen, 0), rtol=1e-5)
+
+
+def test_clipped_rewards_are_learned_from_and_the_environments_own_are_reported(tmp_path):
+    with running(Counting, tmp_path, clip_rewards=True, gamma=0) as run:
+        rollout = run.collect()
+        np.testing.assert_allclose(run.make_batch(rollout)["returns"], 1, rtol=1e-5)
+        for episode in rollout.report.episodes:
+            assert episode.episode_return >= 10 * episode.episode_length
 
 
 def test_the_return_of_a_run_restarts_after_terminations_and_truncations(tmp_path):

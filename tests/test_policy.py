@@ -12,6 +12,7 @@ import ppo.policy
 from ppo import Callback, load_policy
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, ConfigError
+from ppo.state import take
 from tests.running import disturb, iterate, running, train
 from tests.worlds import Constant, Counting, Masked, Numbers
 
@@ -80,6 +81,15 @@ def test_each_seed_is_played_once_whatever_the_number_of_environments(num_envs, 
         assert other.returns != result.returns
         assert torch.equal(torch.get_rng_state(), before[0])
         np.testing.assert_array_equal(run.rollout.counts, before[1])
+
+
+def test_an_evaluation_changes_nothing_and_repeats_itself(tmp_path):
+    with running(Counting, tmp_path, normalize_observations=True, eval_episodes=3) as run:
+        iterate(run)
+        before = take(run)
+        assert run.evaluate() == run.evaluate()
+        for name, value in take(run).items():
+            np.testing.assert_equal(value, before[name], name)
 
 
 def test_an_episode_that_does_not_end_is_cut_off(tmp_path, monkeypatch):
