@@ -1,7 +1,7 @@
-# The trainer on CPUs. To build it, and to train with 1 GB of shared memory for rollouts and the runs in ./runs
+# The trainer on CPUs. To build it, and to train with the runs in ./runs
 # (which user 1000 must be allowed to write to):
 #   docker build --tag ppo-trainer .
-#   docker run --rm --init --shm-size=1g --volume="$PWD/runs:/home/ppo/runs" ppo-trainer --env_name=LunarLander-v3
+#   docker run --rm --init --volume="$PWD/runs:/home/ppo/runs" ppo-trainer --env_name=LunarLander-v3
 # On GPUs, with torch from PyPI, whose builds for Linux are those for CUDA:
 #   docker build --build-arg=TORCH_INDEX=https://pypi.org/simple --tag ppo-trainer:cuda .
 #   docker run --gpus=all ... ppo-trainer:cuda --env_name=PongNoFrameskip-v4 --num_envs=64 --device=cuda

@@ -23,7 +23,8 @@ class ActorCritic(nn.Module):
     and persistent buffers must be finite; workers get them as float32. Only gradient steps are in
     training mode. With a state_size, forward reads sequences of T steps of b environments: after
     the observations (T * b, *observation), time-major, states (b, S) before the first step, and
-    starts (T * b,) bool, whether an observation is the first of an episode; None if T is 1. Then,
+    starts (T * b,) bool, whether an observation is the first of an episode; None if T is 1; and, if
+    not all steps count, rows (T * b,) bool of those whose outputs to return. Then,
     or with num_shared_features, override act, too, and with these define heads as FeedForward."""
 
     policy_head: Any  # draw_noise(generator, num_steps): noise (num_steps, ...) for its samples

@@ -71,11 +71,13 @@ class RecurrentTrunk(Trunk):
 class Recurrent(FeedForward):
     policy_trunk: RecurrentTrunk
 
-    def forward(self, observations: Any, states: Any = None, starts: Any = None) -> Outputs:
+    def forward(
+        self, observations: Any, states: Any = None, starts: Any = None, rows: Any = slice(None)
+    ) -> Outputs:
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)
         else:
-            features = self.policy_trunk(observations, states, starts)
+            features = self.policy_trunk(observations, states, starts)[rows]
         return self.heads(features, features)
 
     def act(self, observations: Any, states: Tensor) -> Step:

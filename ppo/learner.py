@@ -103,8 +103,8 @@ class Learner:
         if rollout.acting is not None:
             found["present"] = rollout.present
         if "states" in batch:  # where a recurrent network's sequences begin an episode
-            dones = rollout.dones
-            found["starts"] = np.concatenate([np.zeros_like(dones[:1]), dones[:-1]])
+            ended = rollout.dones | ~rollout.present
+            found["starts"] = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
         return batch | {name: self.table(x.reshape(-1)) for name, x in found.items()}
 
     def advantages(
@@ -232,7 +232,9 @@ class Learner:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
             states = batch["states"][: len(batch["states"]) // self.config.num_steps]
-            distribution, values = self.model(self.layout.named(batch), states, batch["starts"])
+            rows = [batch["present"]] if "present" in batch else []
+            inputs = (self.layout.named(batch), states, batch["starts"], *rows)
+            distribution, values = self.model(*inputs)
         else:
             states = [batch["states"]] if "states" in batch else []
             distribution, values = self.model(self.layout.named(batch), *states)
@@ -341,6 +343,10 @@ class Learner:
             batch = {**batch, "advantages": self.standardize(batch["advantages"])}
         for rows in drawn:
             minibatch = self.gather(batch, rows)
+            if "present" in batch and "states" in batch:  # networks read the other rows, too
+                whole = {*self.layout.tables, "states", "starts", "present"}
+                here = minibatch["present"]
+                minibatch |= {x: minibatch[x][here] for x in minibatch.keys() - whole}
             if config.normalize_advantages == "minibatch":
                 minibatch["advantages"] = self.standardize(minibatch["advantages"])
             yield minibatch

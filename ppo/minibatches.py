@@ -28,7 +28,7 @@ def draw_minibatches(
     generator = torch.Generator().manual_seed(seed)
     for _ in range(config.num_epochs):
         order = torch.randperm(num_sequences, generator=generator).numpy()
-        if present is not None:
+        if present is not None and sequence_length == 1:
             order = order[present[order]]
         if config.batch_size:
             size = max(1, config.batch_size // sequence_length)

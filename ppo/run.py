@@ -191,20 +191,17 @@ class Run:
         for episode in self.rollout.report.episodes:
             self.notify("on_episode", episode)
         if self.config.eval_every:
-            self._evaluate_regularly()
+            mean = self.evaluate().mean if self.is_due(self.config.eval_every) else None
+            self.log("evaluation_return_mean", mean)
+            if mean is not None and mean > self.best:
+                self.best = mean
+                self.save(is_best=True)
         if self.is_due(self.config.checkpoint_every) or now - self.last_save >= MAX_SECONDS:
             self.save()
         self.notify("on_iteration")
         self.state = take(self)
         if self.is_save_due and (failure := self.save_state()):
             self.note(f"warning: {failure}")
-
-    def _evaluate_regularly(self) -> None:
-        mean = self.evaluate().mean if self.is_due(self.config.eval_every) else None
-        self.log("evaluation_return_mean", mean)
-        if mean is not None and mean > self.best:
-            self.best = mean
-            self.save(is_best=True)
 
     @property
     def config(self) -> Config:

@@ -120,9 +120,6 @@ def _make_callback(text: str) -> Callback:
 
 def execute(run: "Run", folder: RunFolder) -> RunSummary:
     """Run the loop, save the last state whatever happens, evaluate, and write summary.json."""
-    from ppo.policy import Evaluation
-
-    evaluation = Evaluation()
     with suppress(Stopped):
         try:
             run.start(folder)

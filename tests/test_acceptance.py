@@ -17,7 +17,7 @@ WAITING = {
     "faults": "^team",
     "files": "no case",
     "flags": "no case",
-    "worlds": "next step, lstm|team|acts, vector",
+    "worlds": "team",
     "edits": "no case",
 }
 CASES = [

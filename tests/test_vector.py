@@ -8,7 +8,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorWrapper
 
 from ppo.errors import ConfigError
-from tests.running import running, train
+from tests.running import disturb, running, train
 from tests.worlds import Constant, Counting, Film, Masked
 
 
@@ -92,8 +92,23 @@ def test_steps_that_only_begin_an_episode_are_not_learned_from(tmp_path):
         assert run.metrics["gradient_steps"] > 0
 
 
+@pytest.mark.parametrize("model", ["lstm", "gru"])
+def test_a_memory_is_learned_from_as_it_acted_where_steps_do_not_count(model, tmp_path):
+    kwargs = {"mode": "NextStep"}
+    with running(by_itself, tmp_path, env_kwargs=kwargs, model=model, num_minibatches=1) as run:
+        disturb(run.model)
+        run.publish()
+        for _ in range(2):
+            batch = run.make_batch(run.collect())
+        assert "present" in batch
+        minibatch = next(run.learner._minibatches(batch, 1))
+        assert len(minibatch["advantages"]) == run.rollout.present.sum()
+        metrics = run.learner.gradient(minibatch)
+        assert abs(metrics["approx_kl"]) < 1e-6
+
+
 def test_what_a_vector_environment_cannot_obey_is_refused(tmp_path):
-    for flags in ({"frame_skip": 2}, {"max_episode_steps": 2}, {"model": "lstm"}):
+    for flags in ({"frame_skip": 2}, {"max_episode_steps": 2}):
         kwargs = {"mode": "NextStep"}
         with pytest.raises(ConfigError):
             train(by_itself, tmp_path, 1, env_kwargs=kwargs, eval_episodes=1, **flags)

@@ -17,7 +17,6 @@ from ppo.envs.observations import NUMBERS, Layout, Reader
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.worker import Worker
 from ppo.errors import BadValue, ConfigError
-from ppo.models import RECURRENT
 
 LAST_OBSERVATIONS = ("final_obs", "final_observation")  # keys of infos: gymnasium's, ManiSkill's
 Results = tuple[Any, ndarray, ndarray, ndarray, Values]
@@ -169,13 +168,7 @@ def make_vector(make_env: EnvMaker, index: int, seeds: Sequence[int]) -> MaskedR
     made = make(**{**given, **spec.kwargs, "num_envs": len(seeds)})
     if getattr(made, "num_envs", None) != len(seeds):
         raise ConfigError(f"--env_name={spec.id} has not made a vector environment of num_envs")
-    vector = adapt(made, None if "max_episode_steps" in given else limit)
-    if isinstance(vector, NextStep) and config.model in RECURRENT:
-        raise ConfigError(
-            f"--model={config.model}: {spec.id} resets in a step of its own, which recurrent "
-            "networks cannot learn from: give it autoreset_mode=AutoresetMode.SAME_STEP"
-        )
-    return vector
+    return adapt(made, None if "max_episode_steps" in given else limit)
 
 
 class VectorColumns:
@@ -292,6 +285,7 @@ class VectorColumns:
 
     def _begin(self, row: int, begun: ndarray, observations: Any, infos: Values) -> None:
         """Write the first observations of episodes that begin in some columns (n,)."""
+        self.tables["states"][row, begun] = 0
         self.returns[begun] = 0
         self.lengths[begun] = 0
         for column in np.flatnonzero(begun).tolist():
