@@ -91,7 +91,7 @@ class EnvMaker:
                 creator = load_env_creator(creator)
             found = {name: 0 for name in ("index", "seeds", *COLUMNS) if takes(creator, name)}
             signature(creator).bind(**{**found, **kwargs})
-            is_single = isinstance(creator, type) and not {*found} & {*COLUMNS}
+            is_single = isinstance(creator, type) and not kind_of(creator)
             is_other = is_single and not issubclass(creator, Env)
         except ImportError as error:
             raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
@@ -200,12 +200,17 @@ class Spaces:
         return replace(self, make_env=EnvMaker(replace(self.config, env_name=name)))
 
 
+def kind_of(creator: Any) -> str:
+    """Return the name in COLUMNS by which an extra steps what is made, "" if none does."""
+    return next((x for x in COLUMNS if takes(creator, x) or hasattr(creator, x)), "")
+
+
 def columns_of(make_env: EnvMaker) -> Any:
     """Return the class that steps the environments of a run."""
     from ppo.envs.columns import SingleColumns
 
-    creator = make_env.spec.entry_point
-    return next((resolve_name(COLUMNS[x]) for x in COLUMNS if takes(creator, x)), SingleColumns)
+    kind = kind_of(make_env.spec.entry_point)
+    return resolve_name(COLUMNS[kind]) if kind else SingleColumns
 
 
 def look(config: Config) -> Spaces:

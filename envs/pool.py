@@ -25,7 +25,7 @@ from ppo.envs.normalize import Arrays
 from ppo.envs.sampler import MakeActor, Sampler
 from ppo.envs.shared_memory import Shapes, map_arrays, open_memory
 from ppo.envs.worker import Report, Worker, merged
-from ppo.errors import BadValue, PPOError, TrainingError, reason
+from ppo.errors import BadValue, ConfigError, PPOError, TrainingError, reason
 from ppo.process import core_numbers
 
 SECONDS_TO_LOOK = 0.05  # at workers, and at signals
@@ -46,8 +46,10 @@ class WorkerLost(Exception):
     """A worker has died, raised or hung; its arguments are the cause and any traceback."""
 
 
-def loss_by(error: BaseException, name: str) -> WorkerLost:
+def loss_by(error: BaseException, name: str) -> Exception:
     """Return what a worker replies when it raises, without a traceback if the cause says it all."""
+    if isinstance(error, ConfigError):
+        return error  # another worker would not do better
     if isinstance(error, (BadValue, PPOError)):
         return WorkerLost(f"{name}: {reason(error)}")
     return WorkerLost(f"{name}: it raised {reason(error)}", traceback.format_exc())
@@ -78,7 +80,7 @@ class LocalWorker:
             self.reply = loss_by(error, "environment")
 
     def receive(self, waited: float) -> tuple[Any]:
-        if isinstance(self.reply, WorkerLost):
+        if isinstance(self.reply, (WorkerLost, ConfigError)):
             raise self.reply
         return (self.reply,)
 
@@ -139,7 +141,7 @@ class WorkerProcess:
         try:
             while self.connection.poll():
                 reply = self.connection.recv()
-                if isinstance(reply, WorkerLost):
+                if isinstance(reply, (WorkerLost, ConfigError)):
                     raise reply
                 if reply != READY:
                     return (reply,)

@@ -31,15 +31,7 @@ IMPORTED = {
 TOLD_AGAIN = ("learner", "callback")
 CODE = (*IMPORTED, *TOLD_AGAIN)
 # Entries of a state, or what they begin with, that belong to the policy.
-POLICY = (
-    "model.",
-    "normalize_observation.",
-    "config",
-    "spaces",
-    "has_masks",
-    "env_attributes",
-    "step",
-)
+POLICY = ("model.", "normalize_observation.", "config", "spaces", "has_masks", "env", "step")
 
 
 def policy_state(run: "Run") -> State:

@@ -14,10 +14,14 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "policy_keys": "ppo.extras.keys:Keys",
     "value_keys": "ppo.extras.keys:Keys",
 }
-COLUMNS = {  # what steps the environments that a function with this parameter makes
+COLUMNS = {  # what steps that which a class or function with this parameter or attribute makes
     "num_envs": "ppo.extras.vector:VectorColumns",
+    "possible_agents": "ppo.extras.teams:TeamColumns",
 }
-IDS = {"EnvPool/": "ppo.extras.envpool:find_spec"}  # by what an id begins with: from it to a spec
+IDS = {  # by what an id begins with: from it to a spec
+    "EnvPool/": "ppo.extras.envpool:find_spec",
+    "PettingZoo/": "ppo.extras.teams:find_spec",
+}
 COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "check": "ppo.extras.check",
     "clone": "ppo.extras.clone",

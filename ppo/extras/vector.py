@@ -28,6 +28,8 @@ class MaskedReset:
     without effect, and others whose autoreset is off. limit: steps after which an episode is
     truncated."""
 
+    is_whole = True  # observations are arrays of all environments
+
     def __init__(self, env: Any, limit: int | None = None) -> None:
         self.env = env
         self.limit = limit
@@ -80,6 +82,14 @@ class MaskedReset:
         for column, seed in zip(np.flatnonzero(ended), seeds, strict=True):
             own[column] = seed
         return self._reset(seed=own, options={"reset_mask": ended.copy()})
+
+    def observation(self, observations: Any, column: int) -> Any:
+        """Return the observation of one environment."""
+        return column_of(observations, column)
+
+    def info(self, infos: Any, column: int) -> dict[str, Any]:
+        """Return the info of one environment, the last one of an episode where it has ended."""
+        return info_of(infos.get("final_info") or infos, column)
 
     def set(self, attributes: Values) -> None:
         """Give all environments attributes."""
@@ -198,21 +208,26 @@ class VectorColumns:
         self.to_mask = mask_converter(spaces.actions)
         self.applied: Values = {}
 
-    @staticmethod
-    def look(make_env: EnvMaker) -> Spaces:
+    make = staticmethod(make_vector)
+
+    @classmethod
+    def look(cls, make_env: EnvMaker) -> Spaces:
         """Take a first look, as ppo.envs.make.look does."""
         with calling(make_env.spec.id, ConfigError):
-            vector = make_vector(make_env, 0, [0])
+            vector = cls.make(make_env, 0, [0])
             try:
                 observes, acts = vector.observation_space, vector.action_space
                 read = Reader(Layout(observes, make_env.config))
                 observations, infos = vector.reset([0])
-                check_finite(read(column_of(observations, 0)), "it")
-                has_masks = ACTION_MASK in info_of(infos, 0)
+                first = int(np.flatnonzero(vector.present)[0])
+                check_finite(read(vector.observation(observations, first)), "it")
+                has_masks = ACTION_MASK in vector.info(infos, first)
                 if not has_masks:
                     acts.seed(0)
-                    observations, rewards, *_ = vector.step(np.array([acts.sample()], acts.dtype))
-                    check_finite({**read(column_of(observations, 0)), "rewards": rewards}, "it")
+                    taken = np.array([acts.sample()] * vector.num_envs, acts.dtype)
+                    observations, rewards, *_ = vector.step(taken)
+                    shown = read(vector.observation(observations, first))
+                    check_finite({**shown, "rewards": rewards}, "it")
             finally:
                 with suppress(BaseException):
                     vector.env.close()
@@ -223,11 +238,12 @@ class VectorColumns:
         if self.envs == [None]:
             self.worker.beat()
             index = self.first + self.worker.env_ids.start
-            self.vector = make_vector(self.spaces.make_env, index, seeds)
+            self.vector = self.make(self.spaces.make_env, index, seeds)
             self.envs = [self.vector.env]
         self._apply_attributes()
         self.worker.beat()
-        self._begin(row, np.ones(self.size, np.bool_), *self.vector.reset(seeds))
+        observations, infos = self.vector.reset(seeds)
+        self._begin(row, self.vector.present, observations, infos)
 
     def start_episode(self, row: int, column: int, is_whole: bool = True) -> None:
         """Begin episodes in all columns, which end together, when the first one is asked for."""
@@ -241,7 +257,7 @@ class VectorColumns:
     def step(self, t: int, actions: ndarray) -> None:
         """Step by actions (n, D): write the rewards of row t, and the observations of row t + 1."""
         self.worker.beat()
-        acting = self.vector.present
+        acting = self.vector.present.copy()
         self.tables["present"][t] = acting
         taken = np.asarray(self.to_actions(actions), self.spaces.actions.dtype)
         observations, rewards, terminated, truncated, infos = self.vector.step(taken)
@@ -252,18 +268,15 @@ class VectorColumns:
         self._write(t + 1, acting & ~ended, observations, infos)
         for column in np.flatnonzero(ended).tolist():
             last = self._last(t, column, observations, infos) if truncated[column] else None
-            info = info_of(infos.get("final_info") or infos, column)
+            info = self.vector.info(infos, column)
             info[WHOLE_EPISODE] = (float(self.returns[column]), int(self.lengths[column]))
             self.worker.end_episode(t, column, last, info)
         if ended.any():
             seeds = [self.worker.next_seed(x, True) for x in np.flatnonzero(ended).tolist()]
             self._apply_attributes()
             observations, infos = self.vector.restart(ended, seeds)
-        present = self.vector.present
-        if (begun := present & (ended | ~acting)).any():
-            self._begin(t + 1, begun, observations, infos)
-        for name in self.spaces.layout.tables:
-            self.tables[name][t + 1, ~present] = 0
+        begun = self.vector.present & (ended | ~acting)
+        self._begin(t + 1, begun, observations, infos)
 
     def close(self) -> None:
         for env in self.envs:
@@ -275,8 +288,8 @@ class VectorColumns:
         vector environment has none, the one before takes its place."""
         found = None
         if not isinstance(self.vector, SameStep):
-            found = column_of(observations, column)
-        for key in LAST_OBSERVATIONS:
+            found = self.vector.observation(observations, column)
+        for key in LAST_OBSERVATIONS if self.vector.is_whole else ():
             if infos.get(key) is not None:
                 found = column_of(infos[key], column)
         if found is None:
@@ -290,23 +303,26 @@ class VectorColumns:
         self.lengths[begun] = 0
         for column in np.flatnonzero(begun).tolist():
             self.readers[column] = Reader(self.spaces.layout)
-        self._write(row, begun, observations, infos)
+        for name in self.spaces.layout.tables:
+            self.tables[name][row, ~self.vector.present] = 0
+        if begun.any():
+            self._write(row, begun, observations, infos)
 
     def _write(self, row: int, columns: ndarray, observations: Any, infos: Values) -> None:
         tables = self.tables
-        if self.spaces.layout.is_plain:
+        if self.spaces.layout.is_plain and self.vector.is_whole:
             shape = (self.size, *self.spaces.observations.shape)
             if observations.shape != shape:
                 raise BadValue(f"its observations have the shape {observations.shape}, not {shape}")
             tables[NUMBERS][row, columns] = observations[columns]
         else:
             for column in np.flatnonzero(columns).tolist():
-                rows = self.readers[column](column_of(observations, column))
+                rows = self.readers[column](self.vector.observation(observations, column))
                 for name, values in rows.items():
                     tables[name][row, column] = values
         if self.spaces.has_masks:
             for column in np.flatnonzero(columns).tolist():
-                mask = info_of(infos, column).get(ACTION_MASK)
+                mask = self.vector.info(infos, column).get(ACTION_MASK)
                 tables["action_masks"][row, column] = self.to_mask(mask)
 
     def _apply_attributes(self) -> None:
