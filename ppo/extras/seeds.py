@@ -49,7 +49,9 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     failed = train_all(runs, given)
     print_results({seed: folder for seed, folder in runs.items() if seed not in failed})
     if failed:
-        error = PPOError(f"the runs of these seeds have failed: {', '.join(map(str, failed))}")
+        error = PPOError(
+            f"the runs of these seeds have failed: {', '.join(map(str, sorted(failed)))}"
+        )
         error.exit_code = max(1, *failed.values())  # those of signals are below 0
         raise error
 
