@@ -8,9 +8,9 @@ import numpy as np
 from numpy import ndarray
 
 from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes
-from ppo.envs.make import Spaces
-from ppo.envs.observations import NUMBERS, Reader, shaped
-from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
+from ppo.envs.make import EnvMaker, Spaces, calling, check_finite
+from ppo.envs.observations import NUMBERS, Layout, Reader, shaped
+from ppo.envs.spaces import ACTION_MASK, action_converter, holds_numbers, mask_converter
 from ppo.envs.worker import Worker
 from ppo.errors import ConfigError
 
@@ -28,16 +28,49 @@ class SingleColumns:
             worker.beat()
             env = spaces.make_env(first + index, **options)
             if env.observation_space.shape != spaces.observations.shape:
-                raise ConfigError(
-                    f"environment {index} observes {env.observation_space}, not "
-                    f"{spaces.observations}: all must have the same spaces"
-                )
+                found = env.observation_space
+                raise ConfigError(f"environment {index} observes {found}, unlike the first one")
             self.envs.append(env)
         self.readers: dict[int, Reader] = {}
         self.is_plain = spaces.layout.is_plain
         self.to_actions = action_converter(spaces.actions, spaces.config.squash_actions)
         self.to_mask = mask_converter(spaces.actions)
         self.applied: list[Values] = [{}] * len(self.envs)
+
+    @staticmethod
+    def look(make_env: EnvMaker) -> Spaces:
+        """Take a first look at an environment; see ppo.envs.make.look."""
+        config = make_env.config
+        name = make_env.spec.id
+        with calling(name):
+            env: Any = make_env()
+        try:
+            observes = getattr(env, "observation_space", None)
+            acts: Any = getattr(env, "action_space", None)
+            layout = Layout(observes, config)
+            if not (holds_numbers(acts) and layout.tables):
+                raise ConfigError(
+                    f"environment {name} observes {observes} and acts in {acts}: both must be "
+                    "spaces with a fixed number of numbers, actions neither in a Dict nor a Tuple"
+                )
+            read = Reader(layout)
+            with calling(name, ConfigError):
+                observation, info = env.reset(seed=0)
+                check_finite(read(observation), "it")
+                has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
+                if not has_masks:
+                    acts.seed(0)
+                    observation, reward, *_ = env.step(acts.sample())
+                    check_finite({**read(observation), "rewards": reward}, "it")
+        finally:
+            with suppress(BaseException):
+                env.close()
+        return Spaces(make_env, observes, acts, has_masks)
+
+    @staticmethod
+    def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
+        """Return how many columns play some episodes, of which num_envs are asked for."""
+        return min(num_envs, episodes)
 
     def reset(self, row: int) -> None:
         for column in range(len(self.envs)):

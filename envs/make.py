@@ -24,8 +24,8 @@ from gymnasium.envs.registration import (
 
 from ppo.config import Config
 from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
-from ppo.envs.observations import Layout, Reader
-from ppo.envs.spaces import ACTION_MASK, holds_numbers, mask_converter, to_json
+from ppo.envs.observations import Layout
+from ppo.envs.spaces import to_json
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
 from ppo.extras import COLUMNS, IDS
 from ppo.imports import import_module, import_named, is_path
@@ -89,10 +89,10 @@ class EnvMaker:
         try:
             if isinstance(creator, str):
                 creator = load_env_creator(creator)
-            found = {name: 0 for name in ("index", "seeds", *COLUMNS) if takes(creator, name)}
-            signature(creator).bind(**{**found, **kwargs})
-            is_single = isinstance(creator, type) and not kind_of(creator)
-            is_other = is_single and not issubclass(creator, Env)
+            kind = kind_of(creator)  # which adds arguments of its own
+            check = signature(creator).bind_partial if kind else signature(creator).bind
+            check(**({"index": 0} if takes(creator, "index") else {}), **kwargs)
+            is_other = isinstance(creator, type) and not kind and not issubclass(creator, Env)
         except ImportError as error:
             raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
         except TypeError as error:
@@ -217,34 +217,7 @@ def look(config: Config) -> Spaces:
     """Make an environment, reset it and, if all actions are allowed, take a random step: a first
     look, before workers do the same. Raises ConfigError for what cannot be used."""
     make_env = EnvMaker(config)
-    name = make_env.spec.id
-    if hasattr(columns := columns_of(make_env), "look"):
-        return columns.look(make_env)
-    with calling(name):
-        env: Any = make_env()
-    try:
-        observes = getattr(env, "observation_space", None)
-        acts: Any = getattr(env, "action_space", None)
-        layout = Layout(observes, config)
-        if not (holds_numbers(acts) and layout.tables):
-            raise ConfigError(
-                f"environment {name} observes {observes} and acts in {acts}: both must be spaces "
-                "of gymnasium that hold a fixed number of numbers; actions in a Dict or Tuple need "
-                "a wrapper that makes one space of them"
-            )
-        read = Reader(layout)
-        with calling(name, ConfigError):
-            observation, info = env.reset(seed=0)
-            check_finite(read(observation), "it")
-            has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
-            if not has_masks:
-                acts.seed(0)
-                observation, reward, *_ = env.step(acts.sample())
-                check_finite({**read(observation), "rewards": reward}, "it")
-    finally:
-        with suppress(BaseException):
-            env.close()
-    return Spaces(make_env, observes, acts, has_masks)
+    return columns_of(make_env).look(make_env)
 
 
 def check_finite(rows: Values, whose: str) -> None:

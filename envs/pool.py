@@ -206,12 +206,7 @@ class WorkerPool:
             worker.start()
 
     def begin(
-        self,
-        spaces: Spaces,
-        shapes: Shapes,
-        arrays: Arrays,
-        make_actor: MakeActor,
-        on_loss: Callable[..., None],
+        self, spaces: Spaces, shapes: Shapes, arrays: Arrays, make_actor: MakeActor, on_loss: Any
     ) -> None:
         """Make the environments. arrays: in the shared memory, of these shapes; on_loss: told of a
         replacement, with details."""

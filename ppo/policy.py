@@ -178,8 +178,8 @@ class Policy:
         seed = self.config.seed if seed is None else seed
         seeds = [integer_seed(seed, Stream.EVALUATION, x) for x in range(episodes)]
         mode = render if frames is None else "rgb_array"
-        most = num_envs if hasattr(self.spaces.columns, "plays_all") else episodes
-        num_envs = 1 if mode else min(num_envs, most)
+        size_of = self.spaces.columns.size_of_evaluation
+        num_envs = 1 if mode else size_of(self.spaces.make_env, num_envs, episodes)
         with calling(self.spaces.make_env.spec.id):
             play = Play(self, seeds, num_envs, stochastic, render_mode=mode)
             env = play.columns.envs[0]

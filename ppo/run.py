@@ -36,7 +36,6 @@ from ppo.state import policy_state, take
 from ppo.statistics import EpisodeStatistics
 
 LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
-
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
 OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
 

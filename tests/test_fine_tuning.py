@@ -128,7 +128,7 @@ def test_only_the_critic_learns_in_the_warm_up_and_all_after_it(flags, freeze, t
         may_move = {x for x in names if not freeze or not x.startswith(freeze)}
         critic = {x for x in may_move if x.startswith(("value_", "critic"))}
         assert moved(before, run) == {x for x in critic if "running" not in x and "num_" not in x}
-        assert run.metrics["approx_kl"] < 1e-6
+        assert run.metrics["approx_kl"] < 1e-4  # batch norm has statistics of minibatches
         assert run.normalize.statistics.count == first
         iterate(run)
         assert moved(before, run) == may_move

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+from ppo import load_policy
 from ppo.errors import ConfigError
 from tests.running import disturb, running, train
 
@@ -111,3 +112,11 @@ def test_a_team_of_pettingzoo(tmp_path):
     name = "PettingZoo/butterfly.knights_archers_zombies_v11"
     summary = train(name, tmp_path, 1, num_envs=4, max_episode_steps=10, eval_episodes=4)
     assert "team_return" in summary.evaluation.env
+
+
+def test_a_team_is_evaluated_whole_for_any_number_of_environments(tmp_path):
+    train(Three, tmp_path, 1, num_envs=3)
+    for num_envs in (1, 8):
+        found = load_policy(tmp_path, Three).evaluate(4, num_envs=num_envs)
+        assert {*found.returns} <= {2, 4}
+        assert found.env["team_return"] == 8

@@ -4,16 +4,15 @@ import csv
 import fcntl
 import json
 import math
-import os
 import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray
 
+from ppo import checkpoint
 from ppo.errors import ConfigError, reason
 
 TITLES = {  # of the metrics to look at first
@@ -162,13 +161,9 @@ def _is_locked(path: Path) -> bool:
 
 def write(path: Path, text: str) -> None:
     """Write the file of --output, whole or not at all. Raises ConfigError."""
-    temporary = path.with_name(f".tmp-{path.name}")
     try:
-        temporary.write_text(text, encoding="utf-8", errors="replace")
-        os.replace(temporary, path)
+        checkpoint.write(path, text.encode(errors="replace"))
     except OSError as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise ConfigError(f"--output={path} cannot be written ({error.strerror})") from error
 
 

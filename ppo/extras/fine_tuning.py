@@ -123,16 +123,17 @@ class FineTuning(Callback):
 
     def _hold(self, run: Run, is_held: bool) -> None:
         """Hold the policy for an update, or release it."""
-        model: Any = run.model
         for parameter in self.of_policy:
             parameter.requires_grad_(not is_held)
         if is_held:
-            model.train = lambda mode=True: model  # in which buffers of batch norm would change
+            self.buffers = [x.clone() for x in run.model.buffers()]  # of batch norm
             if run.normalize.statistics.count >= 1:
                 run.normalize.enabled = False
         else:
-            del model.train
+            for buffer, before in zip(run.model.buffers(), self.buffers, strict=True):
+                buffer.copy_(before)
             run.normalize.enabled = bool(run.config.normalize_observations)
+            run.publish()
 
 
 @contextmanager

@@ -135,22 +135,30 @@ class Team(MaskedReset):
 class TeamColumns(VectorColumns):
     """Step copies of a parallel environment; num_envs counts agents."""
 
-    plays_all = True  # in evaluations, too, which have as many columns as training
-
     @staticmethod
     def make(make_env: EnvMaker, index: int, seeds: Sequence[int]) -> Team:
-        """Make as many copies as have one agent for each seed; at least one for a first look."""
+        """Make as many copies as have one agent for each seed; one for a first look."""
         config, spec = make_env.config, make_env.spec
         make: Any = spec.entry_point
         copies = [make(**spec.kwargs)]
         size = len(copies[0].possible_agents)
-        if config.num_envs % size or (seeds != [0] and len(seeds) % size):
+        count = config.num_envs if len(seeds) == 1 else len(seeds)
+        if size and count % size:
             raise ConfigError(
                 f"--num_envs={config.num_envs}: {spec.id} has {size} agents, which are columns: "
                 f"give each worker a multiple of {size}"
             )
-        copies += [make(**spec.kwargs) for _ in range(len(seeds) // size - 1)]
+        copies += [make(**spec.kwargs) for _ in range(len(seeds) // max(1, size) - 1)]
         return Team(copies, config.max_episode_steps)
+
+    @staticmethod
+    def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
+        """Return the number of agents in whole teams."""
+        env: Any = make_env.spec.entry_point
+        team = env(**make_env.spec.kwargs)
+        size = len(team.possible_agents)
+        team.close()
+        return size * max(1, min(num_envs, episodes) // size)
 
 
 def common_spaces(env: Any) -> tuple[Any, Any]:

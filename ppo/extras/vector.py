@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy import ndarray
 
+from ppo.envs.columns import SingleColumns
 from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling, check_finite, takes
 from ppo.envs.observations import NUMBERS, Layout, Reader
@@ -209,6 +210,7 @@ class VectorColumns:
         self.applied: Values = {}
 
     make = staticmethod(make_vector)
+    size_of_evaluation = staticmethod(SingleColumns.size_of_evaluation)
 
     @classmethod
     def look(cls, make_env: EnvMaker) -> Spaces:
