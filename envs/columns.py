@@ -33,7 +33,7 @@ class SingleColumns:
             self.envs.append(env)
         self.readers: dict[int, Reader] = {}
         self.is_plain = spaces.layout.is_plain
-        self.to_actions = action_converter(spaces.actions, spaces.config.squash_actions)
+        self.to_actions = action_converter(spaces.actions)
         self.to_mask = mask_converter(spaces.actions)
         self.applied: list[Values] = [{}] * len(self.envs)
 

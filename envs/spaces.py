@@ -41,10 +41,10 @@ def num_choices(space: Any) -> ndarray:
     return np.ravel(getattr(space, "nvec", getattr(space, "n", 0)))
 
 
-def action_converter(space: Any, squash: bool) -> Callable[[ndarray], Any]:
-    """Return a function from the policy's actions (n, D) to the actions of n environments. squash:
-    scale tanh(action) to a Box's bounds. Otherwise actions are clipped to them, here only, so that
-    the learner sees unclipped ones. Discrete actions are shifted by the space's start."""
+def action_converter(space: Any) -> Callable[[ndarray], Any]:
+    """Return a function from the policy's actions (n, D) to the actions of n environments. Those of
+    a Box are clipped here only: the learner sees unclipped ones. Discrete actions are shifted by
+    the space's start."""
     start = getattr(space, "start", 0)
     if isinstance(space, Discrete):
         return lambda actions: (actions.reshape(-1).astype(np.int64, copy=False) + start).tolist()
@@ -54,13 +54,11 @@ def action_converter(space: Any, squash: bool) -> Callable[[ndarray], Any]:
         return lambda actions: (actions.reshape(shape) + start).astype(dtype, copy=False)
     is_whole = np.issubdtype(dtype, np.integer)
     low, high = space.low, space.high
-    shift, factor = box_scale(space, squash)
+    shift, factor = box_scale(space)
     is_scaled = (factor != 1).any() or (shift != 0).any()
 
     def convert(actions: ndarray) -> ndarray:
         rows = actions.reshape(shape)
-        if squash:
-            rows = np.tanh(rows)
         if is_scaled:
             rows = shift + factor * rows
         rows = np.minimum(np.maximum(rows, low), high)
@@ -71,18 +69,18 @@ def action_converter(space: Any, squash: bool) -> Callable[[ndarray], Any]:
     return convert
 
 
-def box_scale(box: Box, squash: bool) -> tuple[ndarray, ndarray]:
-    """Return shift and factor, of a Box's shape, from the policy's actions to the Box. Squashed
-    actions are scaled from [-1, 1] to the bounds. So are others whose bounds do not fit the first
-    policy, a standard normal: one is farther than FARTHEST from 0, or fewer than LEAST_SHARE of the
-    samples are between them. Numbers without bounds, or with one value only, keep their unit."""
+def box_scale(box: Box) -> tuple[ndarray, ndarray]:
+    """Return shift and factor, of a Box's shape, from the policy's actions to the Box. Actions
+    are scaled from [-1, 1] to bounds that do not fit the first policy, a standard normal: one is
+    farther than FARTHEST from 0, or fewer than LEAST_SHARE of the samples are between them. Numbers
+    without bounds, or with one value only, keep their unit."""
     bounds = np.array([box.low, box.high], np.float64)
     low, high = bounds
     farthest = np.abs(bounds).max(0)
     cdf = np.vectorize(NormalDist().cdf)
     share = cdf(high) - cdf(low)
     fits = (farthest <= FARTHEST) & (share >= LEAST_SHARE)
-    is_scaled = squash | (~fits & (low < high) & (farthest < UNLIMITED))
+    is_scaled = ~fits & (low < high) & (farthest < UNLIMITED)
     with np.errstate(invalid="ignore"):  # the middle of infinite bounds
         middle = box.low / 2 + box.high / 2
         half = box.high / 2 - box.low / 2

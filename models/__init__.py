@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,13 @@ from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import MakeActor
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, PPOError, reason, suggest
+from ppo.extras import NETWORKS
 from ppo.imports import import_named, is_path
 
 if TYPE_CHECKING:
     from ppo.models.actor_critic import ActorCritic
 
-HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512, "lstm": 128, "gru": 128}
-RECURRENT = ("lstm", "gru")
+HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512}
 
 
 def make_feed_forward(spaces: Spaces) -> "ActorCritic":
@@ -30,20 +31,8 @@ def make_feed_forward(spaces: Spaces) -> "ActorCritic":
     return FeedForward(lambda: make_trunk(spaces, spaces.config.hidden_size), spaces)
 
 
-def make_recurrent(spaces: Spaces) -> "ActorCritic":
-    """Make an LSTM or a GRU on the features of an MLP or a CNN."""
-    from ppo.models.cnn import make_trunk
-    from ppo.models.recurrent import Recurrent, RecurrentTrunk
-
-    size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
-    return Recurrent(lambda: RecurrentTrunk(make_trunk(spaces, size), spaces.config), spaces)
-
-
 Make = Callable[[Spaces], "ActorCritic"]
-MODELS: dict[str, Make] = {
-    **dict.fromkeys(("mlp", "cnn", "cnn_small"), make_feed_forward),
-    **dict.fromkeys(RECURRENT, make_recurrent),
-}
+MODELS: dict[str, Make] = dict.fromkeys(HIDDEN_SIZES, make_feed_forward)
 
 
 def make_model(spaces: Spaces) -> "ActorCritic":
@@ -59,8 +48,11 @@ def make_model(spaces: Spaces) -> "ActorCritic":
             model = _make_own(spaces)
         elif name in MODELS:
             model = MODELS[name](spaces)
+        elif name in NETWORKS:
+            model = resolve_name(NETWORKS[name][0])(spaces)
         else:
-            raise ConfigError(f"--model={name} is unknown{suggest(name, MODELS)}")
+            hint = suggest(name, [*MODELS, *NETWORKS])
+            raise ConfigError(f"--model={name} is unknown{hint}")
         for hook in config.hooks:
             hook.on_model(model, spaces)
     return model

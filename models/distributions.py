@@ -16,13 +16,7 @@ from torch import Tensor, nn
 
 from ppo.config import Config
 from ppo.envs.spaces import num_choices
-from ppo.errors import ConfigError
 from ppo.models.numpy_mlp import HALF_LOG_TWO_PI, MASKED_LOGIT, draw_gumbel, draw_normal
-
-# Trapezoidal rule for a standard normal, exact enough while the standard deviation is below 7.
-NODES = np.linspace(-8, 8, 129)
-WEIGHTS = np.exp(-(NODES**2) / 2)
-WEIGHTS /= WEIGHTS.sum()
 
 
 @dataclass
@@ -87,29 +81,6 @@ class StateDependentGaussian(DiagonalGaussian):
         return self.mean + (self.features.unsqueeze(-2) @ exploration).squeeze(-2)
 
 
-class Squashed:
-    """The tanh of a Gaussian's samples (Haarnoja et al. 2018, appendix C). Actions are those before
-    tanh, which ppo.envs.spaces.action_converter applies."""
-
-    def __init__(self, gaussian: DiagonalGaussian) -> None:
-        self.gaussian = gaussian
-        self.sample = gaussian.sample
-        self.mode = gaussian.mode
-
-    def log_prob(self, actions: Tensor) -> Tensor:
-        return self.gaussian.log_prob(actions) - _log_slope_of_tanh(actions).sum(-1)
-
-    def entropy(self) -> Tensor:
-        mean = self.gaussian.mean
-        deviations = self.gaussian.log_std.exp().unsqueeze(-1) * mean.new_tensor(NODES)
-        slopes = _log_slope_of_tanh(mean.unsqueeze(-1) + deviations) @ mean.new_tensor(WEIGHTS)
-        return self.gaussian.entropy() + slopes.sum(-1)
-
-
-def _log_slope_of_tanh(x: Tensor) -> Tensor:
-    return 2 * (math.log(2) - x - nn.functional.softplus(-2 * x))  # log(1 - tanh(x)^2), stable
-
-
 # sample(noise) and mode() return actions (..., D); log_prob(actions) and entropy() return sums
 # (...); masked(mask), of discrete actions, restricts choices to those that (..., M) bool allows.
 Distribution = Any
@@ -143,8 +114,7 @@ class GaussianHead(nn.Module):
 
     def __init__(self, num_features: int, num_actions: int, config: Config) -> None:
         super().__init__()
-        self.config = config
-        self.is_plain = not (config.squash_actions or config.use_sde)
+        self.is_plain = not config.use_sde
         self.mean = orthogonal(nn.Linear(num_features, num_actions), 0.01)
         shape = [num_features, num_actions] if config.use_sde else [num_actions]
         self.log_std = nn.Parameter(torch.full(shape, float(config.log_std_init)))
@@ -153,19 +123,14 @@ class GaussianHead(nn.Module):
 
     def forward(self, features: Tensor) -> Distribution:
         mean = self.mean(features)
-        gaussian = DiagonalGaussian(mean, self.log_std)
-        if self.config.use_sde:
-            gaussian = StateDependentGaussian(mean, self.log_std, features.detach())
-        return Squashed(gaussian) if self.config.squash_actions else gaussian
+        if self.is_plain:
+            return DiagonalGaussian(mean, self.log_std)
+        return StateDependentGaussian(mean, self.log_std, features.detach())
 
 
 def policy_head(num_features: int, space: Any, config: Config) -> nn.Module:
-    """Make the head for F features and an action space. Raises ConfigError if actions that are
-    discrete, or without bounds, are to be squashed."""
-    is_box = isinstance(space, Box)
-    if config.squash_actions and not (is_box and space.is_bounded()):
-        raise ConfigError(f"--squash_actions needs bounded numbers as actions, these are {space}")
-    if is_box:
+    """Make the head for F features and an action space."""
+    if isinstance(space, Box):
         return GaussianHead(num_features, math.prod(space.shape), config)
     return CategoricalHead(num_features, num_choices(space))
 

@@ -110,8 +110,6 @@ class Config:
     """Share the hidden layers of policy and value (auto: for images and recurrent networks)."""
     log_std_init: float | Auto = flag("auto", -20, 20)
     """Initial log standard deviation of continuous actions (auto: 0; -2 with --use_sde)."""
-    squash_actions: bool = fixed(False)
-    """Bound continuous actions by tanh in place of clipping."""
     use_sde: bool = fixed(False)
     """Explore continuous actions by generalized state-dependent exploration (gSDE)."""
     sde_sample_freq: int = fixed(-1, -1)

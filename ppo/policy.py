@@ -81,7 +81,7 @@ class Policy:
         normalize.statistics.load_state_dict(select("normalize_observation", state))
         normalize.publish()
         self.observe = observer(spaces.layout, normalize)
-        self.to_actions = action_converter(spaces.actions, self.config.squash_actions)
+        self.to_actions = action_converter(spaces.actions)
         self.to_mask = mask_converter(spaces.actions)
         self.generator = np.random.default_rng(self.config.seed)
         self.reset()

@@ -20,7 +20,7 @@ class Rollout:
     first observation of the next episode; tables with a row T begin the next rollout with it.
 
     observations: (T + 1, N, *observation), images.NAME likewise; actions: (T, N, D), the policy's
-    own, neither squashed nor clipped; rewards: (T, N), the environment's own; terminations,
+    own, not clipped; rewards: (T, N), the environment's own; terminations,
     truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
     (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices;
     present: (T, N) bool, see acting. A

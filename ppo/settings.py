@@ -12,9 +12,10 @@ from ppo.callbacks import Callback, overriding
 from ppo.config import Config, name_of
 from ppo.envs.make import Spaces, find_spec, look
 from ppo.errors import ConfigError, suggest
+from ppo.extras import NETWORKS
 from ppo.flags import checked, flags_of
 from ppo.imports import is_path
-from ppo.models import HIDDEN_SIZES, RECURRENT
+from ppo.models import HIDDEN_SIZES
 from ppo.process import available_cores, find_device, has_bfloat16
 
 PRESETS = Path(__file__).with_name("presets")
@@ -84,8 +85,6 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
         and not isinstance(spaces.actions, Box),
         f"--hidden_size={config.hidden_size} is for mlp": "," in str(config.hidden_size)
         and name != "mlp",
-        f"--model={name} shares its trunk, --share_trunk=False": config.share_trunk is False
-        and name in RECURRENT,
     }
     for sentence, is_wrong in unsuitable.items():
         if is_wrong:
@@ -96,11 +95,12 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
         "frame_stack": 4 if has_images else 1,
         "normalize_observations": has_numbers,
         "normalize_rewards": not has_images and not config.clip_rewards,
-        "share_trunk": has_images or name in RECURRENT,
+        "share_trunk": has_images,
         "log_std_init": -2.0 if config.use_sde else 0.0,
         "num_workers": min(config.num_envs, available_cores()),
         "precision": "bfloat16" if has_images and has_bfloat16(device) else "float32",
         "inference": "learner" if has_images and device.startswith("cuda") else "worker",
+        **NETWORKS.get(name, ("", {}))[1],
     }
     auto = {name: value for name, value in meanings.items() if getattr(config, name) == "auto"}
     return spaces.with_config(replace(config, device=device, **auto))

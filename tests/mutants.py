@@ -136,9 +136,6 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "gSDE takes its draws in turns instead of holding each": (
         ("models/numpy_mlp.py", "np.repeat(draws, hold, 0)", "np.tile(draws, (hold, 1))"),
     ),
-    "the entropy of squashed actions is that before tanh": (
-        ("models/distributions.py", " + slopes.sum(-1)", ""),
-    ),
     "actions are learned from as they were clipped to their bounds": (
         ("envs/spaces.py", "rows, low), high)", "rows, low, out=rows), high, out=rows)"),
     ),

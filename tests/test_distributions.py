@@ -1,7 +1,6 @@
 """Distributions against torch.distributions, frequencies of samples, and noise."""
 
 import itertools
-import math
 from functools import partial
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis.extra.numpy import arrays
 from torch.testing import assert_close
 
 from ppo.config import Config
-from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed, policy_head
+from ppo.models.distributions import Categorical, DiagonalGaussian, policy_head
 
 SAMPLES = 100_000
 SHAPES = st.tuples(st.integers(1, 4), st.integers(1, 5))
@@ -38,7 +37,7 @@ def test_a_categorical_is_torchs(data, shape):
 
 
 @given(st.data(), SHAPES)
-def test_gaussians_are_torchs_also_squashed(data, shape):
+def test_gaussians_are_torchs(data, shape):
     mean, noise, log_std = (
         data.draw(matrices(size, -2, 2)).double() for size in (shape, shape, shape[1])
     )
@@ -50,29 +49,6 @@ def test_gaussians_are_torchs_also_squashed(data, shape):
     close(ours.log_prob(actions), theirs.log_prob(actions))
     close(ours.entropy(), theirs.entropy())
     close(ours.mode(), mean)
-    tanh = torch.distributions.TanhTransform(cache_size=1)
-    through = torch.distributions.TransformedDistribution(normal, [tanh])
-    theirs = torch.distributions.Independent(through, 1)
-    squashed = Squashed(ours)
-    close(squashed.sample(noise), actions)
-    close(squashed.log_prob(actions), theirs.log_prob(tanh(actions)))
-    close(squashed.mode(), mean)
-
-
-@pytest.mark.parametrize(("mean", "log_std"), [(-2.5, -3.0), (-0.3, 0.5), (1.0, 0.0)])
-def test_squashed_entropy_is_the_integral_that_defines_it(mean, log_std):
-    normal = torch.distributions.Normal(torch.tensor(mean).double(), math.exp(log_std))
-    far = 12 * math.exp(log_std)
-    x = torch.linspace(mean - far, mean + far, 200_001, dtype=torch.float64)
-    slope = 2 * (math.log(2) - x.abs() - (-2 * x.abs()).exp().log1p())  # of tanh, its logarithm
-    density = normal.log_prob(x)
-    expected = torch.trapezoid(-density.exp() * (density - slope), x)
-    ours = Squashed(DiagonalGaussian(torch.tensor([[mean]]).double(), torch.tensor([log_std])))
-    assert ours.entropy().item() == pytest.approx(expected.item(), abs=1e-5)
-    both = torch.tensor([[mean, mean]]).double(), torch.tensor([log_std, log_std])
-    assert Squashed(DiagonalGaussian(*both)).entropy().tolist() == [
-        pytest.approx(2 * expected.item(), abs=2e-5)
-    ]
 
 
 def random_head(space: Any, num_features: int = 3, **flags: Any) -> Any:
@@ -131,20 +107,15 @@ def explored(count: int = 50, **flags: Any) -> tuple[Any, Any, Any]:
     return head, features, head(features)
 
 
-@pytest.mark.parametrize("squash", [False, True])
-def test_state_dependent_exploration_has_the_density_of_its_formula(squash):
-    head, features, ours = explored(squash_actions=squash)
+def test_state_dependent_exploration_has_the_density_of_its_formula():
+    head, features, ours = explored()
     sigma, variance = head.log_std.exp(), torch.zeros(50, 3).double()
     for i, j in itertools.product(range(4), range(3)):
         variance[:, j] += features[:, i] ** 2 * sigma[i, j] ** 2
     normal = torch.distributions.Normal(head.mean(features), (variance + 1e-6).sqrt())
     actions = 0.5 * random_features(50, 3)
-    log_probs = normal.log_prob(actions)
-    if squash:
-        log_probs = log_probs - torch.log1p(-actions.tanh().square())
-    else:
-        close(ours.entropy(), normal.entropy().sum(-1))
-    close(ours.log_prob(actions), log_probs.sum(-1))
+    close(ours.entropy(), normal.entropy().sum(-1))
+    close(ours.log_prob(actions), normal.log_prob(actions).sum(-1))
     close(ours.mode(), head.mean(features))
 
 

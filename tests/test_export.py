@@ -27,7 +27,7 @@ CAMERA = Dict(camera=Box(0, 255, (60, 50, 3), np.uint8), far=FAR)
 CASES = {
     "masks": (FAR, MultiDiscrete([3, 2], start=[1, -1]), {"has_masks": True}),
     "bounds": (FAR, BOUNDS, {}),
-    "squashed": (FAR, BOUNDS, {"squash_actions": True, "use_sde": True}),
+    "gSDE": (FAR, BOUNDS, {"use_sde": True}),
     "whole numbers": (NEAR, Box(0, 255, (2,), np.uint8), {"normalize_observations": False}),
     "stacked parts": (PARTS, Discrete(3, start=5), {"frame_stack": 2}),
     "image, lstm": (CAMERA, Box(-2, 2, (2,)), {"model": "lstm", "screen_size": 36}),

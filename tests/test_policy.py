@@ -18,7 +18,7 @@ from tests.worlds import Constant, Counting, Masked, Numbers
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mlp": (Counting, {"normalize_observations": True}),
-    "numbers": (Numbers, {"squash_actions": True}),
+    "numbers": (Numbers, {"use_sde": True}),
     "masks": (Masked, {}),
     "stack": ("CartPole-v1", {"frame_stack": 3}),
     "lstm": ("CartPole-v1", {"model": "lstm"}),

@@ -49,10 +49,10 @@ INTEGERS = st.builds(
 HALF_OPEN = st.builds(lambda low, shape: Box(low, np.inf, shape), st.floats(-3, 3), SHAPES)
 
 
-def head_of(space: Any, squash: bool = False) -> Any:
+def head_of(space: Any) -> Any:
     """The head of a policy whose distributions are wide, and differ in all choices."""
     torch.manual_seed(0)
-    head = policy_head(3, space, Config(squash_actions=squash, log_std_init=2.0))
+    head = policy_head(3, space, Config(log_std_init=2.0))
     for parameter in head.parameters():
         if parameter.ndim == 2:
             torch.nn.init.normal_(parameter)
@@ -74,7 +74,7 @@ def meant(space: Any, numbers: Iterator[Any]) -> Any:
     if isinstance(space, Discrete):
         return space.start + int(flat[0])
     if isinstance(space, Box):
-        shift, factor = (x.ravel() for x in box_scale(space, False))
+        shift, factor = (x.ravel() for x in box_scale(space))
         flat = shift + factor * np.array(flat, float)
         flat = np.clip(flat, space.low.ravel(), space.high.ravel()).reshape(space.shape)
         return np.rint(flat) if space.dtype.kind == "i" else flat
@@ -86,7 +86,7 @@ def meant(space: Any, numbers: Iterator[Any]) -> Any:
 @given(CHOICES | BOXES | HALF_OPEN | INTEGERS)
 def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(space):
     drawn = draw(head_of(space), 16)
-    actions = list(action_converter(space, False)(drawn))
+    actions = list(action_converter(space)(drawn))
     assert len(actions) == 16
     for action, row in zip(actions, drawn, strict=True):
         assert space.contains(action)
@@ -112,7 +112,7 @@ def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_me
 def test_only_bounds_that_a_standard_normal_does_not_fit_are_scaled_to(low, high, shift, factor):
     """Each number by itself: here beside one of [-1, 1]."""
     box = Box(np.array([low, -1], np.float64), np.array([high, 1], np.float64), dtype=np.float64)
-    found = box_scale(box, False)
+    found = box_scale(box)
     np.testing.assert_allclose(found, [[shift, 0], [factor, 1]], rtol=1e-5)
 
 

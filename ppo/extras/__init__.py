@@ -1,5 +1,7 @@
 """Extras: features that the core does not name. Here is the table of what they add to it."""
 
+from typing import Any
+
 FLAGS = {  # each a field of a callback, which takes part in the run if one of its flags is given
     "stop_when": "ppo.extras.stopping:Stopping",
     "patience": "ppo.extras.stopping:Stopping",
@@ -13,6 +15,10 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "video_every": "ppo.extras.videos:Videos",
     "policy_keys": "ppo.extras.keys:Keys",
     "value_keys": "ppo.extras.keys:Keys",
+}
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # what makes it; what "auto" means for it
+    "lstm": ("ppo.extras.recurrent:make_recurrent", {"hidden_size": 128, "share_trunk": True}),
+    "gru": ("ppo.extras.recurrent:make_recurrent", {"hidden_size": 128, "share_trunk": True}),
 }
 COLUMNS = {  # what steps that which a class or function with this parameter or attribute makes
     "num_envs": "ppo.extras.vector:VectorColumns",

@@ -134,7 +134,7 @@ class Play:
         mask = mask_converter(space)(self.info.get("action_mask"))
         masks = mask.reshape(num_choices(space).size, -1)
         choices = [self.generator.choice(np.flatnonzero(x)) for x in masks]
-        return action_converter(space, False)(np.array([choices]))[0]
+        return action_converter(space)(np.array([choices]))[0]
 
     def observe(self, observation: Any) -> None:
         for part in self.parts:

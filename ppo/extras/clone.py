@@ -129,11 +129,8 @@ def inverse(spaces: Spaces, given: Any) -> Any:
     columns = actions.reshape(len(actions), -1)
     if not isinstance(space, Box):
         return columns.astype(np.int64) - np.ravel(getattr(space, "start", 0))
-    squash = spaces.config.squash_actions
-    shift, factor = map(np.ravel, box_scale(space, squash))
+    shift, factor = map(np.ravel, box_scale(space))
     columns = (columns - shift) / np.where(factor > 0, factor, 1)
-    if squash:
-        columns = np.arctanh(np.clip(columns, -0.999, 0.999))  # infinite at the bounds
     return columns.astype(np.float32)
 
 

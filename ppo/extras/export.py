@@ -75,7 +75,6 @@ class ExportedPolicy(nn.Module):
         super().__init__()
         self.layout = policy.spaces.layout
         self.space = policy.spaces.actions
-        self.squash = policy.config.squash_actions
         self.normalize = policy.normalize
         self.model: Any = MakeTorchActor(policy.spaces)(policy.weights).model
 
@@ -109,9 +108,7 @@ class ExportedPolicy(nn.Module):
         if not isinstance(space, Box):
             start = torch.as_tensor(getattr(space, "start", 0))
             return (rows + start).to(dtype)
-        if self.squash:
-            rows = rows.tanh()
-        shift, factor = map(torch.from_numpy, box_scale(space, self.squash))
+        shift, factor = map(torch.from_numpy, box_scale(space))
         rows = shift + factor * rows
         rows = rows.maximum(torch.from_numpy(space.low))
         rows = rows.minimum(torch.from_numpy(space.high))

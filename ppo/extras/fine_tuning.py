@@ -18,7 +18,7 @@ from ppo.rollout import Batch
 from ppo.run import Run
 
 Shaped = Mapping[str, Any]  # tensors, arrays or spaces by name
-EQUAL = ("image", "squash_actions", "normalize_observations", "activation")  # flags
+EQUAL = ("image", "normalize_observations", "activation")  # flags
 
 
 @dataclass

@@ -9,14 +9,15 @@ from gymnasium.spaces import Dict
 from torch import Tensor
 
 from ppo.callbacks import Callback
+from ppo.config import name_of
 from ppo.envs.make import Spaces
 from ppo.envs.observations import Layout
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, suggest
+from ppo.imports import is_path
 from ppo.models import HIDDEN_SIZES
 from ppo.models.actor_critic import FeedForward, Trunk
 from ppo.models.cnn import make_trunk
-from ppo.models.recurrent import Recurrent, RecurrentTrunk
 
 
 @dataclass
@@ -29,33 +30,28 @@ class Keys(Callback):
     """The same for the value network, which may read what the policy does not (none: all)."""
 
     def on_model(self, model: Any, spaces: Spaces) -> None:
-        """Make the network anew, from the same random numbers."""
-        if type(model) not in (FeedForward, Recurrent):
-            raise ConfigError("--policy_keys and --value_keys are for the built-in networks")
+        """Make the network again, from the same random numbers."""
         config = spaces.config
-        model.num_shared_features = 0
-        seed = integer_seed(config.seed, Stream.MODEL)
-        torch.default_generator.manual_seed(seed)
-        if isinstance(model, Recurrent):
-            self._remake_recurrent(model, spaces)
-            return
-        is_shared = config.share_trunk and self.value_keys == self.policy_keys
-        keys = [("value_keys", self.value_keys), ("policy_keys", self.policy_keys)]
-        FeedForward.__init__(
-            model,
-            lambda: some_trunk(spaces, config.hidden_size, *keys.pop()),
-            spaces.with_config(replace(config, share_trunk=is_shared)),
-        )
-
-    def _remake_recurrent(self, model: FeedForward, spaces: Spaces) -> None:
-        if self.value_keys not in (None, self.policy_keys):
+        if not isinstance(model, FeedForward) or is_path(name_of(config.model)):
+            raise ConfigError("--policy_keys and --value_keys are for the built-in networks")
+        is_same = self.value_keys == self.policy_keys
+        if model.state_size and not (is_same or self.value_keys is None):
             raise ConfigError(
                 f"--value_keys={self.value_keys}: leave it out, since a recurrent network has one "
                 "trunk, which reads --policy_keys"
             )
-        size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
-        encoder = some_trunk(spaces, size, "policy_keys", self.policy_keys)
-        FeedForward.__init__(model, lambda: RecurrentTrunk(encoder, spaces.config), spaces)
+        size = config.hidden_size
+        if model.state_size:
+            size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
+        keys = [("value_keys", self.value_keys), ("policy_keys", self.policy_keys)]
+        is_shared = config.share_trunk and (is_same or bool(model.state_size))
+        model.num_shared_features = 0
+        torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
+        type(model).__init__(
+            model,
+            lambda: some_trunk(spaces, size, *keys.pop()),
+            spaces.with_config(replace(config, share_trunk=is_shared)),
+        )
 
 
 def some_trunk(spaces: Spaces, size: Any, flag: str, keys: str | None) -> Trunk:

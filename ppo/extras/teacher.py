@@ -11,14 +11,14 @@ from ppo.config import Linear, flag, scheduled
 from ppo.errors import ConfigError
 from ppo.extras.fine_tuning import check_fits, naming, probe
 from ppo.models import MakeTorchActor
-from ppo.models.distributions import Categorical, DiagonalGaussian, Squashed
+from ppo.models.distributions import Categorical, DiagonalGaussian
 from ppo.models.numpy_mlp import EMPTY
 from ppo.policy import load_policy
 from ppo.rollout import Batch, Metrics
 from ppo.run import Run
 
 TABLE = "teacher"  # of the batch: parameters (T * N, W) of the teacher's distributions
-EQUAL = ("image", "squash_actions")  # flags
+EQUAL = ("image",)  # flags
 NUM_ROWS = 1024  # of observations that it reads at once
 
 
@@ -86,8 +86,6 @@ class Teacher(Callback):
 def parameters(distribution: Any) -> Tensor:
     """Return the numbers that a distribution is made of, (..., W): log-probabilities, or means and
     log standard deviations. Raises ConfigError for other distributions than policy_head's."""
-    if isinstance(distribution, Squashed):
-        distribution = distribution.gaussian
     if isinstance(distribution, Categorical):
         return distribution.log_probs.flatten(-2)
     if isinstance(distribution, DiagonalGaussian):
@@ -102,14 +100,12 @@ def divergence(teacher: Tensor, distribution: Any) -> Tensor:
 
     Of choices: sum p (log p - log q) (Cover & Thomas 2006, eq. 2.26). Of normals, from mean m and
     deviation s to mean n and deviation t: log(t / s) + (s^2 + (m - n)^2) / (2 t^2) - 1/2 (Rasmussen
-    & Williams 2006, eq. A.23); tanh, which can be undone, does not change it."""
+    & Williams 2006, eq. A.23)."""
     if isinstance(distribution, Categorical):
         log_probs = teacher.view_as(distribution.log_probs)
         distances = log_probs - distribution.log_probs
         weighted = log_probs.exp() * distances
         return weighted.sum((-2, -1))
-    if isinstance(distribution, Squashed):
-        distribution = distribution.gaussian
     mean, log_std = teacher.chunk(2, -1)
     change = log_std - distribution.log_std
     inverse = (-distribution.log_std).exp()

@@ -205,7 +205,7 @@ class VectorColumns:
         self.returns = np.zeros(self.size)
         self.lengths = np.zeros(self.size, np.int64)
         self.readers = [Reader(spaces.layout) for _ in range(self.size)]
-        self.to_actions = action_converter(spaces.actions, spaces.config.squash_actions)
+        self.to_actions = action_converter(spaces.actions)
         self.to_mask = mask_converter(spaces.actions)
         self.applied: Values = {}
 

@@ -70,7 +70,6 @@ CASES = {
     "dict with image": CAMERA,
     "keys": f"{CAMERA} --policy_keys=arm --value_keys=arm,camera",
     "gsde": f"{PENDULUM} --use_sde --sde_sample_freq=4",
-    "squashed": f"{PENDULUM} --squash_actions",
     "stack": f"{PENDULUM} --frame_stack=3 --frame_skip=2",
     "far from zero": f"{world('Echo', shows='far')} {TWO}",
     "lstm": f"{HIDDEN} {TWO} --model=lstm",

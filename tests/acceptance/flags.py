@@ -14,7 +14,7 @@ FLAG_NAMES = """
     end_on_life_loss total_steps seed learning_rate num_steps num_epochs num_minibatches batch_size
     gamma gae_lambda clip_coef clip_value_coef normalize_advantages entropy_coef value_coef
     max_grad_norm target_kl learner callback model hidden_size num_layers activation
-    share_trunk log_std_init squash_actions name run_dir resume eval_every eval_episodes
+    share_trunk log_std_init name run_dir resume eval_every eval_episodes
     checkpoint_every logger num_workers device precision inference init_from freeze critic_warmup
     teacher teacher_coef use_sde sde_sample_freq policy_keys value_keys preset step_timeout
     stop_when patience max_time video_every demonstrations

@@ -48,7 +48,6 @@ CASES = {
     "bounds": Row("Echo", {"answer": "numbers"}, LONG, 0.85),
     "bounds, gSDE": Row("Echo", {"answer": "numbers"}, f"{LONG} --use_sde=True", 0.85),
     "far bounds": Row("Echo", {"answer": "far"}, LONG, 0.85),
-    "far bounds, squashed": Row("Echo", {"answer": "far"}, f"{LONG} --squash_actions=True", 0.85),
     "odd bounds": Row("Echo", {"answer": "odd"}, LONG, 0.85),
     "masks": Row("Masked", {}, SHORT, 0.95),
     "masks that are not told": Row("Masked", {"tells": False}, SHORT, -10, 0),

@@ -1,13 +1,24 @@
-"""Recurrent networks: LSTM and GRU."""
+"""Recurrent networks: --model=lstm and --model=gru."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ppo.config import Config
+from ppo.envs.make import Spaces
+from ppo.errors import ConfigError
+from ppo.models import HIDDEN_SIZES
 from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
+from ppo.models.cnn import make_trunk
 from ppo.models.numpy_mlp import MASKED_LOGIT
+
+
+def make_recurrent(spaces: Spaces) -> "Recurrent":
+    """Make an LSTM or a GRU on the features of an MLP or a CNN."""
+    size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
+    return Recurrent(lambda: make_trunk(spaces, size), spaces)
 
 
 class RecurrentTrunk(Trunk):
@@ -69,7 +80,16 @@ class RecurrentTrunk(Trunk):
 
 
 class Recurrent(FeedForward):
+    """Linear policy and value heads on one RecurrentTrunk. Raises ConfigError if they are to have
+    one each."""
+
     policy_trunk: RecurrentTrunk
+
+    def __init__(self, make_encoder: Callable[[], Trunk], spaces: Spaces) -> None:
+        config = spaces.config
+        if not config.share_trunk:
+            raise ConfigError(f"--model={config.model} shares its trunk: leave --share_trunk out")
+        super().__init__(lambda: RecurrentTrunk(make_encoder(), config), spaces)
 
     def forward(
         self, observations: Any, states: Any = None, starts: Any = None, rows: Any = slice(None)
