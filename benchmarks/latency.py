@@ -4,8 +4,9 @@ Microseconds of processor time of a call of `predict`, `predict_batch` of 256 ob
 `values` of a policy that load_policy has loaded, and of `predict` of Stable-Baselines3 where that
 is installed. MLP: two layers of 64 units, LunarLander-v3's observations (8,) and four actions;
 LSTM: the same with --model=lstm, 128 units (not compared); CNN: the Nature CNN on stacks of four
-images (4, 84, 84) and six actions, in float32. "random" actions are sampled, others are the most
-likely ones.
+images (4, 84, 84) and six actions, in float32; robot: a policy that reads twelve joints and a goal
+of a Dict, whose camera (48, 48, 3) is resized for the value network only. "random" actions are
+sampled, others are the most likely ones.
 
 All of a network is measured in one process with one thread, in turn: each round calls each for a
 hundredth of a second at least. Shown are the median and the fastest round, which other work on the
@@ -15,6 +16,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -45,10 +47,35 @@ class Screen(gymnasium.Env):
         return self.reset()[0], 0.0, False, False, {}
 
 
+class Robot(gymnasium.Env):
+    """Show joints, a goal and a camera, always the same."""
+
+    observation_space = spaces.Dict(
+        joints=spaces.Box(-3, 3, (12,)),
+        goal=spaces.Box(-1, 1, (3,)),
+        camera=spaces.Box(0, 255, (48, 48, 3), np.uint8),
+    )
+    action_space = spaces.Box(-1, 1, (4,))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.observation_space.seed(0)
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> Any:
+        return self.reset()[0], 0.0, False, False, {}
+
+
 MODELS: dict[str, dict[str, Any]] = {
     "MLP": {"env_name": "LunarLander-v3", "model": "mlp", "hidden_size": 64},
     "LSTM": {"env_name": "LunarLander-v3", "model": "lstm"},
     "CNN": {"env_name": Screen, "model": "cnn", "precision": "float32"},
+    "robot": {
+        "env_name": Robot,
+        "policy_keys": "joints,goal",
+        "screen_size": 36,
+        "hidden_size": 64,
+        "precision": "float32",
+    },
 }
 
 
@@ -60,7 +87,7 @@ def own_calls(model: str) -> dict[str, Call]:
     with tempfile.TemporaryDirectory() as folder:
         summary = train(**flags, run_dir=f"{folder}/run")
         alone, beside = (load_policy(summary.checkpoint, flags["env_name"]) for _ in range(2))
-    one = alone.make_env().reset(seed=0)[0].copy()
+    one = deepcopy(alone.make_env().reset(seed=0)[0])
     many = [one] * ROWS
     return {
         "predict": lambda: alone.predict(one),
@@ -74,7 +101,7 @@ def own_calls(model: str) -> dict[str, Call]:
 
 def other_calls(model: str) -> dict[str, Call]:
     """Return what is measured of Stable-Baselines3; nothing if it is not installed."""
-    if model == "LSTM" or not find_spec("stable_baselines3"):
+    if model in ("LSTM", "robot") or not find_spec("stable_baselines3"):
         return {}
     from stable_baselines3 import PPO
 
@@ -135,7 +162,7 @@ def main() -> None:
     given = harness.make_parser(__doc__, rounds=50).parse_args()
     packages = ["stable-baselines3"] if find_spec("stable_baselines3") else []
     results = {}
-    for model in ["MLP"] if given.quick else MODELS:
+    for model in ["MLP", "robot"] if given.quick else MODELS:
         print(f"measuring the {model}", flush=True)
         rounds = harness.in_fresh_process(measure, model, 5 if given.quick else given.rounds)
         results[model] = {**harness.describe(*packages), "rounds": rounds}

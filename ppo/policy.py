@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -142,8 +142,11 @@ class Policy:
 
     def _evaluate(self, observations: Sequence[Any]) -> tuple[Any, ndarray]:
         readers, states = self._begin(len(observations))
-        actor = MakeTorchActor(self.spaces)(self.weights)
-        return actor.evaluate(self.observe(_read(readers, observations)), states)
+        return self._torch_actor.evaluate(self.observe(_read(readers, observations)), states)
+
+    @cached_property
+    def _torch_actor(self) -> Any:
+        return MakeTorchActor(self.spaces)(self.weights)
 
     def _begin(self, count: int) -> tuple[list[Reader], ndarray]:
         readers = [Reader(self.spaces.layout) for _ in range(count)]

@@ -4,6 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.running import ROOT, python
 
 SOURCES = [
@@ -24,12 +26,40 @@ def test_the_core_names_no_extra():
         assert not [x for x in imports_of(path) if x.startswith("ppo.extras.")], path
 
 
-def test_a_plain_run_needs_no_extra(tmp_path):
+EXTRAS = {x.stem: x.read_text() for x in ROOT.glob("ppo/extras/*.py") if x.stem != "__init__"}
+
+
+def users_of(name: str) -> set[str]:
+    """The extras that import an extra, or one that does."""
+    pattern = rf"from ppo\.extras(\.| import ){name}\b"
+    users = {user for user, text in EXTRAS.items() if re.search(pattern, text)}
+    return users.union(*map(users_of, users))
+
+
+def copy_without(extras: set[str], folder: Path) -> None:
+    """Copy the source without extras, nor what the table says of them."""
     for name in ("ppo", "envs", "models"):
-        shutil.copytree(ROOT / name, tmp_path / name, symlinks=True)
-    shutil.copy(ROOT / "main.py", tmp_path)
-    for path in [x for x in (tmp_path / "ppo" / "extras").glob("*.py") if x.stem != "__init__"]:
-        path.unlink()
+        shutil.copytree(ROOT / name, folder / name, symlinks=True)
+    shutil.copy(ROOT / "main.py", folder)
+    for name in extras:
+        (folder / "ppo" / "extras" / f"{name}.py").unlink()
+    table = folder / "ppo" / "extras" / "__init__.py"
+    gone = re.compile(rf"ppo\.extras\.({'|'.join(extras)})\b")
+    lines = [line for line in table.read_text().splitlines() if not gone.search(line)]
+    table.write_text("\n".join(lines))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXTRAS)
+def test_any_extra_may_go(name, tmp_path):
+    """The help of all flags imports what is left."""
+    copy_without({name, *users_of(name)}, tmp_path)
+    done = python("main.py", "--help=all", cwd=tmp_path, PYTHONPATH="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_plain_run_needs_no_extra(tmp_path):
+    copy_without({*EXTRAS}, tmp_path)
     line = "--env_name=CartPole-v1 --total_steps=2048 --eval_episodes=1 --run_dir=run"
     done = python("main.py", *line.split(), cwd=tmp_path, PYTHONPATH="")
     assert (done.returncode, done.stderr) == (0, "")
