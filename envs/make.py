@@ -93,7 +93,7 @@ class EnvMaker:
             check = signature(creator).bind_partial if kind else signature(creator).bind
             check(**({"index": 0} if takes(creator, "index") else {}), **kwargs)
             is_other = isinstance(creator, type) and not kind and not issubclass(creator, Env)
-        except ImportError as error:
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             raise ConfigError(f"--env_name={spec.id} needs a package ({reason(error)})") from error
         except TypeError as error:
             raise ConfigError(f"--env_kwargs of --env_name={spec.id}: {error}") from error

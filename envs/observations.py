@@ -8,7 +8,7 @@ from operator import getitem
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Discrete, flatdim, flatten
+from gymnasium.spaces import Box, flatdim, flatten
 from numpy import ndarray
 
 from ppo.config import Config
@@ -38,11 +38,14 @@ class Part(NamedTuple):
         return shaped(reduce(getitem, self.path, observation), self.space, self.name)
 
     def vector(self, observation: Any) -> Any:
-        """Return the numbers of this part (K,)."""
-        if isinstance(self.space, Discrete):
-            return flatten(self.space, int(reduce(getitem, self.path, observation)))
+        """Return the numbers of this part (K,). Raises BadValue for a choice that is not there."""
         array = self.array(observation)
-        return array.ravel() if isinstance(self.space, Box) else flatten(self.space, array)
+        if isinstance(self.space, Box):
+            return array.ravel()
+        choice = array.astype(self.space.dtype)
+        if not self.space.contains(choice):
+            raise BadValue(f"its observation {choice} is not in {self.space}")
+        return flatten(self.space, choice)
 
 
 class Layout:
@@ -127,10 +130,12 @@ class Reader:
 
 
 def shaped(value: Any, space: Any, name: str = "") -> ndarray:
-    """Return a value as an array. Raises BadValue unless it has the shape of its space: numpy
-    would write a single number to a whole row without a word."""
+    """Return a value as an array. Raises BadValue unless it has the shape of its space, whose dtype
+    holds its numbers: numpy would write one number to a whole row, or 0 for 0.5."""
     array = np.asarray(value)
-    if array.shape != space.shape:
+    is_cast = space.dtype.kind in "iu" and array.dtype != space.dtype
+    if array.shape != space.shape or (is_cast and (array != array.astype(space.dtype)).any()):
         about = f"observation {name}".strip()
-        raise BadValue(f"its {about} has the shape {array.shape}, its space {space.shape}")
+        found, needed = (f"{x.shape} of {x.dtype}" for x in (array, space))
+        raise BadValue(f"its {about} has the shape {found}, its space {needed}")
     return array

@@ -35,7 +35,7 @@ MAX_LOSSES = 10  # of workers in SECONDS_OF_LOSSES
 SECONDS_OF_LOSSES = 600
 READY = "ready"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+VARIABLES = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONSAFEPATH"]
 
 
 class Stopped(Exception):
@@ -101,8 +101,8 @@ class WorkerProcess:
         self.step_timeout = step_timeout
 
     def start(self) -> None:
-        """Start the process. Its libraries use one thread, it does not run the user's script again,
-        and a daemonic process such as one of multiprocessing.Pool may start it."""
+        """Start the process. It has one thread, runs neither the user's script again nor files in
+        place of Python's own modules, and a daemonic process, as of a Pool, may start it."""
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         arguments = (theirs, DupFd(self.file), self.env_ids, self.cores)
@@ -111,12 +111,12 @@ class WorkerProcess:
         before = current.daemon, getattr(main, "__spec__", None), {**os.environ}
         current.daemon = False
         main.__spec__ = ModuleSpec("ppo.__main__", None)
-        os.environ.update(ONE_THREAD)
+        os.environ.update(dict.fromkeys(VARIABLES, "1"))
         try:
             self.process.start()
         finally:
             current.daemon, main.__spec__, variables = before
-            for name in ONE_THREAD.keys() - variables.keys():
+            for name in {*VARIABLES} - variables.keys():
                 del os.environ[name]
             os.environ.update(variables)
         theirs.close()
@@ -297,6 +297,7 @@ def run_worker(connection: Connection, file: Any, env_ids: range, cores: list[in
     os.setsid()  # so that it is killed together with all that it starts
     process = multiprocessing.current_process()
     process.daemon = False  # else environments could not start processes
+    del os.environ["PYTHONSAFEPATH"]  # which these would inherit
     gc.disable()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ppo import losses
 from ppo.callbacks import Callback, overriding
 from ppo.checkpoint import select
-from ppo.config import Config, scheduled
+from ppo.config import Config, as_json, scheduled
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
 from ppo.envs.pool import Stopped
@@ -313,7 +313,8 @@ class Learner:
         if moments:
             moments = {x: torch.as_tensor(y) for x, y in moments.items()}
             self.optimizer.load_state_dict({**optimizer, "state": {0: moments}})
-        self.learning_rate = float(state["learning_rate"])
+        if state["config"]["learning_rate"] == as_json(self.config.learning_rate):
+            self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
 
     def _evaluate_in_chunks(self, batch: Batch) -> list[ndarray]:

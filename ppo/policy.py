@@ -15,7 +15,7 @@ from ppo.callbacks import Callback, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
 from ppo.config import Config, flag_names
 from ppo.envs.episodes import Episode, set_attributes
-from ppo.envs.make import EnvMaker, Spaces, calling
+from ppo.envs.make import EnvMaker, Spaces, calling, check_finite
 from ppo.envs.normalize import Arrays, NormalizeObservation
 from ppo.envs.observations import Reader
 from ppo.envs.sampler import MakeActor, observer
@@ -204,9 +204,11 @@ class Policy:
 
 
 def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:
-    """Return tables (n, ...) of n observations."""
+    """Return tables (n, ...) of n observations. Raises BadValue for numbers that are not finite."""
     rows = [read(x) for read, x in zip(readers, observations, strict=True)]
-    return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    tables = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    check_finite(tables, "the environment")
+    return tables
 
 
 class Play(Worker):

@@ -166,6 +166,8 @@ class Run:
         """Let callbacks log, evaluate, save and stop; take the state, and save it if it is due."""
         for episode in self.rollout.report.episodes:
             self.episodes.add(episode)
+        if name := min({*OWN_METRICS} & metrics.keys(), default=""):
+            raise ConfigError(f"the loss has a metric named {name}, as the trainer has: rename it")
         now = time.perf_counter()
         self.seconds += now - self.clock
         self.clock = now
@@ -326,6 +328,7 @@ class Run:
 
     def _restore_episodes(self) -> None:
         """Repeat the open episodes of a resumed run in the environments of its workers."""
+        self.pool.call("beat")  # all are ready: one that hangs would not read a long message
         replies = self.pool.call("restore", self.open_episodes.to_replay(), self.env_attributes)
         lost = sorted(x for reply in replies for x in reply)
         self.open_episodes.begin(lost, self.rollout.counts - 1, self.env_attributes)
