@@ -29,6 +29,8 @@ def test_a_run_ends_where_its_condition_first_holds(flags, iterations, tmp_path)
     summary = train(Constant, tmp_path, 20, **flags)
     assert summary.steps == 64 * iterations
     assert bool(summary.reason) == (iterations < 20)
+    again = train(Constant, tmp_path, 20, **flags)
+    assert (again.steps, again.reason) == (summary.steps, summary.reason)
 
 
 def test_flags_and_what_was_counted_are_kept_by_a_resumed_run(tmp_path):

@@ -2,7 +2,7 @@
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -37,6 +37,7 @@ class Stopping(Callback):
         self.best = -float("inf")
         self.best_at = 0  # the iteration of the highest mean return
         self.next_try = TRIAL  # number of episodes after which solved is asked for again
+        self.ended: list[Any] = []  # why the run has ended, and the flags that it had then
         self.metric, self.sign, self.limit = "", "", 0.0
         if self.stop_when and self.stop_when != SOLVED:
             self.metric, self.sign, self.limit = self._condition(self.stop_when)
@@ -51,6 +52,8 @@ class Stopping(Callback):
                     f"{SOLVED}>=NUMBER"
                 )
             self.metric, self.sign, self.limit = SOLVED, ">=", threshold
+        if self.ended[1:] == self._flags():  # the same command does not train further
+            run.stop(self.ended[0])
 
     def on_episode(self, run: Run, episode: Episode) -> None:
         self.returns.append(episode.episode_return)
@@ -69,15 +72,20 @@ class Stopping(Callback):
             self.best, self.best_at = mean, run.iteration
         if self.patience and run.iteration - self.best_at >= self.patience:
             run.stop(f"no new highest {name} in {self.patience} iterations")
+        if run.stop_reason:
+            self.ended = [run.stop_reason, *self._flags()]
 
     def state_dict(self) -> dict[str, Any]:
-        names = ("best", "best_at", "next_try")
+        names = ("best", "best_at", "next_try", "ended")
         return {"returns": [*self.returns], **{name: getattr(self, name) for name in names}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.returns.extend(state["returns"])
         self.best, self.best_at = state["best"], state["best_at"]
-        self.next_try = state["next_try"]
+        self.next_try, self.ended = state["next_try"], state["ended"]
+
+    def _flags(self) -> list[Any]:
+        return [*asdict(self).values()]
 
     def _holds(self, run: Run) -> bool:
         if self.metric not in run.metrics and not self.metric.startswith("env/"):
