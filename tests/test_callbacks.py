@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from ppo import Learner
 from ppo.callbacks import Callback
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
@@ -50,10 +52,28 @@ def test_the_order_of_calls_and_a_stop_that_ends_as_after_the_last_iteration(tmp
     ]
 
 
+class Counted(Learner):
+    def loss(self, *arguments: Any) -> Any:
+        loss, metrics = super().loss(*arguments)
+        return loss, {**metrics, "iteration": loss.detach()}
+
+
 def test_a_metric_of_the_trainers_own_is_refused(tmp_path):
     """A resumed run would read another iteration."""
-    with running(Constant, tmp_path) as run, pytest.raises(ValueError, match="iteration"):
+    with running(Constant, tmp_path / "a") as run, pytest.raises(ValueError, match="iteration"):
         run.log("iteration", 1.0)
+    with pytest.raises(ConfigError, match="metric named iteration"):
+        train(Constant, tmp_path / "b", 1, learner=Counted)
+
+
+@pytest.mark.parametrize("value", [{1}, b"1", np.array(["1"])], ids=str)
+def test_a_state_that_cannot_be_saved_is_refused_before_the_first_iteration(value, tmp_path):
+    recorder = Recorder()
+    recorder.state_dict = lambda: {"x": value}  # type: ignore[method-assign]
+    with pytest.raises(ConfigError, match="state of a callback"):
+        train(Constant, tmp_path / "run", 2, [recorder])
+    assert recorder.calls[-1] == "on_start"
+    assert not (tmp_path / "run").exists()
 
 
 def test_only_live_flags_change_during_a_run(tmp_path):

@@ -76,12 +76,6 @@ def test_the_folder_to_resume(tmp_path, monkeypatch):
             find_resumed(Config(**wrong))
 
 
-def test_a_run_that_was_killed_as_it_saved_for_the_first_time_begins_anew(tmp_path):
-    (tmp_path / "checkpoints").mkdir()
-    (tmp_path / "checkpoints" / ".tmp-000000000064.safetensors").touch()
-    assert find_resumed(Config(resume="auto", run_dir=str(tmp_path))) is None
-
-
 def test_flags_of_another_version_have_their_defaults_or_are_left_out(tmp_path):
     state = {"config": {**Config(gamma=0.5).to_json(), "flag_of_tomorrow": 1}}
     del state["config"]["gae_lambda"]

@@ -3,6 +3,7 @@
 import re
 import shutil
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -64,3 +65,24 @@ def test_a_plain_run_needs_no_extra(tmp_path):
     done = python("main.py", *line.split(), cwd=tmp_path, PYTHONPATH="")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.slow
+def test_a_wheel_has_all_files_and_trains(tmp_path):
+    """In the source, ppo/envs and ppo/models are links."""
+    source, made = tmp_path / "source", tmp_path / "made"
+    for name in ("ppo", "envs", "models"):
+        shutil.copytree(ROOT / name, source / name, symlinks=True)
+    for name in ("pyproject.toml", "setup.cfg", "README.md"):
+        shutil.copy(ROOT / name, source)
+    line = "-m pip wheel -q --no-deps --no-build-isolation --wheel-dir=.. ."
+    done = python(*line.split(), cwd=source)
+    assert done.returncode == 0, done.stderr
+    ZipFile(next(tmp_path.glob("*.whl"))).extractall(made)
+    shutil.copytree(ROOT / "ppo", tmp_path / "ppo", ignore=shutil.ignore_patterns("*.pyc"))
+    expected = {x.relative_to(tmp_path) for x in tmp_path.glob("ppo/**/*.*")}
+    assert {x.relative_to(made) for x in made.glob("ppo/**/*.*")} == expected
+    (tmp_path / "out").mkdir()
+    line = "-m ppo CartPole-v1 --total_steps=2048 --eval_episodes=1"
+    done = python(*line.split(), cwd=tmp_path / "out", PYTHONPATH=str(made))
+    assert (done.returncode, done.stderr) == (0, "")

@@ -4,8 +4,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from ppo.loggers import Logger, MetricsFile, read_rows
-from tests.running import iterate, rows, running
+from tests.running import iterate, rows, running, train
 from tests.worlds import Constant
 
 
@@ -44,3 +46,25 @@ def test_a_logger_that_raises_is_dropped_with_a_warning(tmp_path):
         iterate(run, 3)
     assert (tmp_path / "notes.txt").read_text().count("no network") == 1
     assert len(rows(tmp_path)) == 3
+
+
+def test_tensorboard_shows_each_row_once_also_of_a_resumed_run(tmp_path):
+    path = "tensorboard.backend.event_processing.event_accumulator"
+    events = pytest.importorskip(path).EventAccumulator(str(tmp_path))
+    train(Constant, tmp_path, 10, logger="tensorboard")
+    train(Constant, tmp_path, 12, logger="tensorboard")
+    events.Reload()
+    assert [x.step for x in events.Scalars("loss")] == [64 * i for i in range(1, 13)]
+    assert {x.value for x in events.Scalars("episode_return_mean")} == {10}
+    assert [x.step for x in events.Histograms("episode_returns")] == [640]
+
+
+def test_weights_and_biases_gets_settings_rows_and_the_result(tmp_path, monkeypatch):
+    logged: dict[int, Any] = {}
+    log = lambda values, step: logged.update({step: values})  # noqa: E731
+    run: Any = SimpleNamespace(log=log, summary={}, finish=lambda: logged.update(end=True))
+    monkeypatch.setattr("wandb.init", lambda **options: vars(run).update(options) or run)
+    train(Constant, tmp_path / "runs" / "a", 3, logger="wandb", eval_episodes=2)
+    assert (run.name, run.id, run.config["num_envs"]) == ("a", "a", 4)
+    assert [*logged] == [64, 128, 192, "end"]
+    assert logged[64]["episode_return_mean"] == run.summary["evaluation_return_mean"] == 10

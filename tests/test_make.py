@@ -1,6 +1,7 @@
 """Making environments: from ids, functions and classes, with wrappers; and a first look."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
@@ -11,10 +12,12 @@ from ppo.config import Config
 from ppo.envs.episodes import (
     RecordEpisode,
     RepeatAction,
+    episode_metrics,
     set_attributes,
 )
 from ppo.envs.make import EnvMaker, find_spec
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.errors import ConfigError
 from tests.worlds import Counting
 
 
@@ -86,6 +89,21 @@ def test_attributes_are_passed_to_set_training_or_set_by_name():
         with pytest.raises(ValueError, match=name):
             set_attributes(plain, {name: 3})
     set_attributes(plain, {})
+
+
+def test_finite_numbers_of_an_episodes_last_info_are_metrics():
+    known = {"int": 1, "float": np.float32(0.5), "array": np.array([3]), "is_success": True}
+    left_out = {"nan": float("nan"), "text": "1", "two": np.ones(2), "_own": 1, "lives": 1, 5: 1}
+    found = episode_metrics({**known, **left_out, "episode_metrics": {"more": 4}})
+    one = {"is_success": 1, "success_rate": 1}
+    assert found == {"int": 1, "float": 0.5, "array": 3, **one, "more": 4}
+
+
+def test_a_package_that_an_environment_needs_is_named(monkeypatch):
+    error = gymnasium.error.DependencyNotInstalled("pip install it")
+    monkeypatch.setattr("ppo.envs.make.load_env_creator", Mock(side_effect=error))
+    with pytest.raises(ConfigError, match="pip install it"):
+        make_env("CartPole-v1")
 
 
 def test_golden_seeds_that_runs_recorded_earlier_depend_on():

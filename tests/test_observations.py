@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from gymnasium import spaces
 from gymnasium.spaces import Box, Dict, Discrete
 from hypothesis import assume, given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from ppo.config import Config
 from ppo.envs.observations import NUMBERS, Layout, Part, Reader
+from ppo.errors import BadValue
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -120,4 +122,27 @@ def test_colours_are_kept_if_asked_for_or_become_gray_by_how_bright_they_look():
     assert np.abs(gray - images[0] @ WEIGHTS).max() <= 1
 
 
-# Stacked numbers.
+# What a space does not hold.
+
+
+@pytest.mark.parametrize(
+    ("space", "right", "wrong"),
+    [
+        (Discrete(3, start=1), [1, 3.0, np.int8(2)], [0, 4, 1.5, [1]]),
+        (KINDS["choices"], [[1, 2], np.ones(2)], [[2, 0], [-1, 0], [0.5, 0], [1]]),
+        (KINDS["bits"], [[0, 1, True]], [[0, 1, 2], [0, -1, 0]]),
+        (Box(0, 255, (2,), np.uint8), [[3, 255], [3.0, 0.0]], [[300, 0], [-1, 0], [0.5, 0]]),
+        (Box(0, 255, (40, 40), np.uint8), [], [np.full((40, 40), 0.5)]),
+        (Box(0, 1, (2,)), [[5, 1], np.ones(2)], [1.0, [1.0]]),
+    ],
+)
+def test_numbers_that_the_space_does_not_hold_are_refused_and_not_cast(space, right, wrong):
+    for place in ((), ("a",)):
+        read = reader_of(Dict(a=space) if place else space)
+        for value in right:
+            found = read({"a": value} if place else value)[NUMBERS].ravel()
+            wanted = spaces.flatten(space, np.asarray(value, space.dtype))
+            np.testing.assert_array_equal(found, wanted)
+        for value in wrong:
+            with pytest.raises(BadValue, match="its observation"):
+                read({"a": value} if place else value)

@@ -124,6 +124,24 @@ def test_a_policy_is_loaded_without_its_environment(name, tmp_path, monkeypatch)
     assert load_policy(tmp_path / "file.safetensors", Counting).evaluate(2).lengths
 
 
+@pytest.mark.parametrize("kind", ["mlp", "lstm", "stack"])
+def test_an_observation_that_is_not_finite_is_refused(kind, tmp_path):
+    """As of a broken sensor: the most likely of choices that are NaN is the first. What is
+    remembered stays."""
+    env, flags = KINDS[kind]
+    with running(env, tmp_path, **flags) as run:
+        policy, fresh = run.policy(), run.policy()
+        first = policy.make_env().reset(seed=0)[0]
+        broken = np.where(np.arange(len(first)) == 1, np.nan, first)
+        for ask in (policy.values, policy.predict_batch, lambda x: policy.predict(x[0])):
+            with pytest.raises(ValueError, match="observations that are not finite"):
+                ask([broken])
+        if kind != "stack":
+            np.testing.assert_array_equal(policy.states, np.zeros_like(policy.states))
+        policy.reset()
+        assert policy.predict(first) == fresh.predict(first)
+
+
 class Wider(Callback):
     """Adds a layer to the policy's trunk."""
 

@@ -1,5 +1,6 @@
 """Runs: trained from Python and by a command, killed and resumed."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 import ppo
 from ppo import losses
 from ppo.callbacks import Callback
+from ppo.checkpoint import load
 from ppo.cli import main
 from ppo.errors import CheckpointError, ConfigError
 from ppo.learner import Learner
@@ -41,11 +43,21 @@ class Change(Callback):
 
 
 class Noisy(Learner):
-    """Draw random numbers in the loss."""
+    """Draw random numbers in the loss, and weigh it by how often it was computed."""
+
+    count = 0
 
     def loss(self, minibatch: Any, distribution: Any, values: Any) -> Any:
+        self.count += 1
         loss, metrics = super().loss(minibatch, distribution, values)
-        return loss * torch.rand(()), metrics
+        return loss * torch.rand(()) * self.count, metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "count": self.count}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.count = state["count"]
 
 
 @pytest.mark.parametrize(
@@ -76,6 +88,15 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(env, callbacks, fla
         assert clips == pytest.approx([0.1, 0.1, 0.3 * 3 / 5, 0.3 * 2 / 5, 0.3 / 5])
 
 
+@pytest.mark.parametrize(("again", "rate"), [("adaptive:1e-3", None), ("adaptive:1e-4", 1e-4)])
+def test_an_adaptive_learning_rate_goes_on_unless_another_one_is_given(again, rate, tmp_path):
+    train(Counting, tmp_path, 2, learning_rate="adaptive:1e-3")
+    before = float(tensors(tmp_path)["learning_rate"])
+    assert before > 1e-3
+    train(Counting, tmp_path, 3, learning_rate=again)
+    assert float(rows(tmp_path)[-1]["learning_rate"]) == pytest.approx(rate or before)
+
+
 def test_a_resumed_run_is_not_exact_where_the_environment_ignores_its_seed(tmp_path):
     flags = {"normalize_rewards": True, "num_steps": 15}
     train(Unseeded, tmp_path, 2, **flags)
@@ -83,6 +104,18 @@ def test_a_resumed_run_is_not_exact_where_the_environment_ignores_its_seed(tmp_p
     assert "not exact" in (tmp_path / "notes.txt").read_text()
     state = tensors(tmp_path)
     assert state["episodes.count"] == 4 * (30 // 10 + 15 // 10)  # those that were open are left out
+
+
+def assert_names(run: Path) -> None:
+    """Other programs read these; what is "auto" is resolved again where a run goes on."""
+    first = ["iteration", "step", "seconds", "steps_per_second", "episodes", "episode_return_mean"]
+    assert [*rows(run)[0]][: len(first)] == first
+    about, config = (json.loads((run / f"{x}.json").read_text()) for x in ("summary", "config"))
+    assert about.keys() == {"folder", "checkpoint", "evaluation", "steps", "seconds", "reason"}
+    assert about["evaluation"].keys() == {"mean", "std", "returns", "lengths", "env"}
+    state = load(run / "checkpoints" / "last.safetensors")
+    assert "model.policy_trunk.layers.0.weight" in state
+    assert (config["precision"], state["config"]["precision"]) == ("float32", "auto")
 
 
 def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
@@ -97,6 +130,7 @@ def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
     assert summary.steps == 128
     assert summary.folder == str(tmp_path / "runs" / "Counting-1")
     assert summary.evaluation == ppo.load_policy(summary.checkpoint).evaluate(2)
+    assert_names(Path(summary.folder))
     other = ppo.train(Counting, ppo.Config(**{**SMALL, "logger": ()}), total_steps=64)
     assert Path(other.folder).name == "Counting-2"
     with pytest.raises(ConfigError, match="--resume"):

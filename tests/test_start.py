@@ -38,15 +38,19 @@ def test_a_worker_of_an_mlp_loads_no_torch(num_workers, tmp_path):
     assert episodes
     for episode in episodes:
         assert episode.metrics["torch"] == (num_workers == 0)
-        assert num_workers == 0 or episode.metrics == {"torch": 0, "cv2": 0, "ale_py": 0}
+        assert num_workers == 0 or not any(episode.metrics.values())
 
 
 @pytest.mark.parametrize("start", [[str(ROOT / "main.py")], ["-m", "ppo"]])
-def test_a_working_folder_with_folders_of_the_same_names_does_not_disturb(start, tmp_path):
+def test_a_working_folder_with_modules_of_the_same_names_does_not_disturb(start, tmp_path):
+    """Those of Python itself are not found before it by main.py, and never by workers."""
     for name in ("envs", "models"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError\n")
     path = {} if start == ["-m", "ppo"] else {"PYTHONPATH": ""}
-    done = python(*start, "--env_name=CartPole-v1", *FLAGS, cwd=tmp_path, **path)
+    for name in ("random", "select", "signal", "torch") if path else ():
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError\n")
+    flags = [x.replace("workers=0", "workers=1") for x in FLAGS]
+    done = python(*start, "--env_name=CartPole-v1", *flags, cwd=tmp_path, **path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()

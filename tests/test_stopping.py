@@ -1,7 +1,10 @@
 """Ending a run early, where it is known when it must end."""
 
+import json
+
 import pytest
 
+from ppo.cli import main
 from ppo.errors import ConfigError
 from ppo.extras.stopping import Stopping
 from tests.running import train
@@ -55,3 +58,11 @@ def test_flags_and_what_was_counted_are_kept_by_a_resumed_run(tmp_path):
 def test_a_condition_that_cannot_hold_is_refused(flags, tmp_path):
     with pytest.raises(ConfigError, match=next(iter(flags))):
         train(Constant, tmp_path, 1, **flags)
+
+
+@pytest.mark.slow
+def test_cartpole_is_solved_by_default(tmp_path):
+    assert main(["CartPole-v1", "--seed=1", "--stop_when=solved", f"--run_dir={tmp_path}"]) == 0
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["reason"] == "solved>=475"
+    assert summary["evaluation"]["mean"] > 475

@@ -132,8 +132,9 @@ class Fragile(Counting):
 
 
 class Imports(Constant):
-    """Reports which modules its process has loaded."""
+    """Reports which modules its process has loaded, and what processes would inherit from it."""
 
     def step(self, action: Any) -> Result:
         *results, _ = super().step(action)
-        return *results, {name: float(name in sys.modules) for name in ("torch", "cv2", "ale_py")}
+        found = {name: float(name in sys.modules) for name in ("torch", "cv2", "ale_py")}
+        return *results, {**found, "variable": float("PYTHONSAFEPATH" in os.environ)}

@@ -11,7 +11,7 @@ class TensorBoard(Logger):
     """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
 
     def on_start(self, run: Run) -> None:
-        self.writer = SummaryWriter(str(run.folder.path), purge_step=run.step)
+        self.writer = SummaryWriter(str(run.folder.path), purge_step=run.step + 1)
 
     def on_iteration(self, run: Run) -> None:
         for name, value in run.metrics.items():

@@ -173,6 +173,7 @@ CASES: dict[str, Row] = {
     **faults("no worker", "reset", 4, "three none"),
     **faults("vector, team", "step", 4, "raise SIGKILL:own nan"),
     **faults("vector", "batch", 4, "sleep rows three reward_rows"),
+    **{f"{kind}: close raise 8": Row() for kind in ("worker", "no worker", "evaluation")},
     "worker: step SIGKILL:own 4 always": Row(1, "SIGKILL", rows=4, lines=2),
     # At the first look.
     **faults("no worker", "init step", -1, "raise odd exit", code=1),
@@ -198,6 +199,8 @@ CASES: dict[str, Row] = {
     **signals("disk", "sync", 4, "SIGTERM SIGINT"),
     **signals("evaluations", "on_evaluation", 4, "SIGTERM"),
     **signals("evaluation", "step", 8, "SIGTERM SIGHUP SIGINT"),
+    "no worker: step SIGTERM -1": Row(143, "saved", rows=0),
+    "worker: step hang 4": Row(143, "saved", rows=4),
     "worker: step SIGKILL 7": Row(-9),
     "disk: sync SIGKILL 7": Row(-9, lost=2),
     # A callback, a loss, a logger, a disk, a folder.
@@ -208,6 +211,7 @@ CASES: dict[str, Row] = {
     "callback: on_start raise -1": Row(1, WHEEL),
     "callback: on_iteration enough 4": Row(0, "it is enough", rows=5, is_printed=True),
     "loss: loss raise 4": Row(1, WHEEL, rows=4),
+    "loss: loss exit 4": Row(1, "SystemExit", rows=4),
     "loss: loss nan 4": Row(0, "finite"),
     "loss: loss nan 4 always": Row(1, "finite", rows=4),
     "tensorboard: writer raise 4": Row(0, WHEEL),

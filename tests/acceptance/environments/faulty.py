@@ -32,6 +32,7 @@ RAISED = {
 DONE: dict[str, Callable[[], object]] = {
     "quit": lambda: os._exit(3),
     "sleep": lambda: time.sleep(1e6),
+    "hang": lambda: (send("SIGTERM"), DONE["sleep"]()),
     "spin": lambda: any(iter(int, 1)),  # without letting go of the interpreter
     "recurse": lambda: DONE["recurse"](),
     "orphan": lambda: subprocess.Popen(["sleep", "1000"]),
@@ -133,6 +134,9 @@ class Faulty(gymnasium.Env[np.ndarray, int]):
 
     def observe(self) -> np.ndarray:
         return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+    def close(self) -> None:
+        self.fault.act("close")
 
     def render(self) -> np.ndarray:
         self.fault.act("render")
