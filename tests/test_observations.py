@@ -49,11 +49,6 @@ def leaves_of(space: Any, observation: Any, path: tuple[str, ...] = ()) -> Any:
         yield ".".join(path) or NUMBERS, space, observation
 
 
-def test_a_box_alone_in_a_dict_is_read():
-    row = reader_of(Dict(a=Box(-1, 1, (2,))))({"a": np.float32([0.5, -0.5])})
-    assert row[NUMBERS].tolist() == [0.5, -0.5]
-
-
 def test_bytes_are_joined():
     part = KINDS["bytes"]
     assert reader_of(part, frame_stack=2).layout.tables[NUMBERS].shape == (210,)
