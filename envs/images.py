@@ -8,6 +8,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.config import Config
+from ppo.envs.observations import has_channels_first
 
 STACKED = (4, 12)  # channels of a stack of four images that an environment makes itself
 cv2.setNumThreads(1)  # a worker has one core
@@ -22,7 +23,7 @@ class ImageStack:
     def __init__(self, space: Box, config: Config) -> None:
         num_images = 4 if config.frame_stack == "auto" else config.frame_stack
         shape = space.shape
-        self.channels_first = len(shape) == 3 and shape[0] < min(shape[1:])
+        self.channels_first = has_channels_first(shape)
         num_channels = 1
         if len(shape) == 3:
             num_channels = shape[0] if self.channels_first else shape[2]

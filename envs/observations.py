@@ -2,7 +2,7 @@
 numbers are one table, each image is one of its own. A Box of numbers and a single image keep their
 shape, in a table named "observations"."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -30,7 +30,8 @@ class Part(NamedTuple):
     def is_image(self) -> bool:
         """Whether it is (H, W), (H, W, C) or (C, H, W) of uint8."""
         shape = self.space.shape
-        is_large = len(shape) in (2, 3) and max(shape[:2]) >= MIN_SIDE
+        sides = shape[1:] if has_channels_first(shape) else shape[:2]
+        is_large = len(shape) in (2, 3) and max(sides) >= MIN_SIDE
         return is_large and isinstance(self.space, Box) and self.space.dtype == np.uint8
 
     def array(self, observation: Any) -> ndarray:
@@ -46,6 +47,11 @@ class Part(NamedTuple):
         if not self.space.contains(choice):
             raise BadValue(f"its observation {choice} is not in {self.space}")
         return flatten(self.space, choice)
+
+
+def has_channels_first(shape: Sequence[int]) -> bool:
+    """Return whether an image of this shape is (C, H, W)."""
+    return len(shape) == 3 and shape[0] < min(shape[1:])
 
 
 class Layout:

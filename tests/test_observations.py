@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from ppo.config import Config
 from ppo.envs.observations import NUMBERS, Layout, Part, Reader
-from ppo.errors import BadValue
+from ppo.settings import settle
+from tests.worlds import Constant
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
 
@@ -99,6 +100,34 @@ def stack_of(images: Any, **flags: Any) -> Any:
 
 def noise(*shape: int) -> Any:
     return np.random.default_rng(0).integers(256, size=shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_image"),
+    [
+        ((3, 30, 64), True),
+        ((3, 64, 30), True),
+        ((30, 64, 3), True),
+        ((1, 36, 20), True),
+        ((4, 30, 40), True),
+        ((64, 30), True),
+        ((3, 35, 35), False),
+        ((35, 35, 3), False),
+        ((35, 35, 40), False),
+    ],
+)
+def test_the_sides_without_the_channels_tell_an_image_from_numbers(shape, is_image):
+    class Shown(Constant):
+        observation_space = Box(0, 255, shape, np.uint8)
+
+        def reset(self, **options: Any) -> Any:
+            return np.zeros(shape, np.uint8), {}
+
+        def step(self, action: Any) -> Any:
+            return np.zeros(shape, np.uint8), 0.0, False, False, {}
+
+    config = settle({"env_name": Shown}).spaces.config
+    assert config.model == ("cnn" if is_image else "mlp")
 
 
 def test_the_oldest_image_is_first_and_the_first_one_fills_the_stack():
