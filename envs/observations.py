@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ppo.config import Config
 from ppo.envs.spaces import Path, holds_numbers, leaves
-from ppo.errors import BadValue
+from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
@@ -66,6 +66,12 @@ class Layout:
             for path, leaf in leaves(space)
             if holds_numbers(leaf)
         ]
+        paths: dict[str, Path] = {}
+        for part in found:
+            other = paths.setdefault(part.name, part.path)
+            if other != part.path:
+                same = f"the parts {other} and {part.path} of observations are both {part.name}"
+                raise ConfigError(f"{same}: rename one of them")
         self.vectors = [part for part in found if not part.is_image]
         self.images = [part for part in found if part.is_image]
         self.has_numbers = bool(self.vectors)

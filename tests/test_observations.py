@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from ppo.config import Config
 from ppo.envs.observations import NUMBERS, Layout, Part, Reader
+from ppo.errors import ConfigError
 from ppo.settings import settle
+from tests.running import VECTOR
 from tests.worlds import Constant
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
@@ -54,6 +56,24 @@ def test_bytes_are_joined():
     part = KINDS["bytes"]
     assert reader_of(part, frame_stack=2).layout.tables[NUMBERS].shape == (210,)
     assert reader_of(Dict(a=part, b=part)).layout.tables[NUMBERS].shape == (210,)
+
+
+@pytest.mark.parametrize(
+    ("space", "both"),
+    [
+        (Dict({"arm.pos": VECTOR, "arm": Dict(pos=VECTOR)}), ("'arm.pos'", "'arm', 'pos'")),
+        (Dict({"a": spaces.Tuple([VECTOR]), "a.0": KINDS["image"]}), ("'a', 0", "'a.0'")),
+        (Dict({"": Discrete(2), NUMBERS: VECTOR}), ("''", f"'{NUMBERS}'")),
+    ],
+)
+def test_two_parts_of_one_name_are_both_named(space, both):
+    class Shown(Constant):
+        observation_space = space
+
+    with pytest.raises(ConfigError) as error:
+        settle({"env_name": Shown})
+    assert all(path in str(error.value) for path in both)
+    reader_of(Dict({"arm.pos": VECTOR, "arm": VECTOR}))  # these differ
 
 
 @given(
