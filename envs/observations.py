@@ -17,6 +17,8 @@ from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
+MAX_RATIO = 4  # of the sides of arrays that are noted as possible images
+WAY = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
 
 
 class Part(NamedTuple):
@@ -33,6 +35,12 @@ class Part(NamedTuple):
         sides = shape[1:] if has_channels_first(shape) else shape[:2]
         is_large = len(shape) in (2, 3) and max(sides) >= MIN_SIDE
         return is_large and isinstance(self.space, Box) and self.space.dtype == np.uint8
+
+    @property
+    def may_be_images(self) -> bool:
+        """Whether numbers may be meant as images, of another dtype or stacked in another way."""
+        sides = sorted(self.space.shape)[-2:]
+        return len(sides) == 2 and MIN_SIDE <= sides[1] <= MAX_RATIO * sides[0]
 
     def array(self, observation: Any) -> ndarray:
         """Return what an observation holds of this part."""
@@ -99,6 +107,12 @@ class Layout:
             self.tables[NUMBERS] = Box(limits.min, limits.max, shape, dtype)
         for part in self.images:
             self.tables[self.table_of(part)] = self.make_stack(part).space
+
+    @property
+    def hints(self) -> list[str]:
+        """What to tell the user of numbers that may be meant as images."""
+        found = [x for x in self.vectors if x.may_be_images]
+        return [f"{x.name} {x.space.shape} {x.space.dtype} is no image: {WAY}" for x in found]
 
     def table_of(self, image: Part) -> str:
         """Return the name of an image's table."""

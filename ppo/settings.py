@@ -55,6 +55,8 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
         notes.append(f"tuned preset (turned off by --preset=none): {listed}")
     config = Config(**tuned, **values, hooks=(*overriding(callbacks, "on_model"),))
     spaces = resolve(config, spaces)
+    if spaces.config.model in HIDDEN_SIZES:  # others read numbers as they like
+        notes += spaces.layout.hints
     if config.eval_env is not None:
         try:
             other = look(spaces.of_evaluations().config)
@@ -74,7 +76,8 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
     name = fitting if config.model == "auto" else config.model
     if name in ("mlp", "cnn", "cnn_small") and (name == "mlp") == has_images:
         what = f"--model={name} cannot read the observations {spaces.observations}"
-        raise ConfigError(f"{what}: give --model={fitting}")
+        ways = [*spaces.layout.hints, f"give --model={fitting}"]
+        raise ConfigError(f"{what}: {', or '.join(ways)}")
     unsuitable = {
         "--end_on_life_loss is for Atari games": config.end_on_life_loss
         and not spaces.make_env.is_atari,

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from ppo.config import Config
 from ppo.envs.observations import NUMBERS, Layout, Part, Reader
 from ppo.errors import ConfigError
+from ppo.extras import check
+from ppo.models.actor_critic import FeedForward
 from ppo.settings import settle
 from tests.running import VECTOR
 from tests.worlds import Constant
@@ -52,6 +54,30 @@ def leaves_of(space: Any, observation: Any, path: tuple[str, ...] = ()) -> Any:
         yield ".".join(path) or NUMBERS, space, observation
 
 
+def showing(space: Any) -> Any:
+    """Return a class of environments that shows samples of a space."""
+
+    class Shown(Constant):
+        observation_space = space
+
+        def reset(self, **options: Any) -> Any:
+            return space.sample(), super().reset(**options)[1]
+
+        def step(self, action: Any) -> Any:
+            return space.sample(), *super().step(action)[1:]
+
+    return Shown
+
+
+class Reading(FeedForward):
+    """Stands for a network of one's own."""
+
+
+def test_a_box_alone_in_a_dict_is_read():
+    row = reader_of(Dict(a=Box(-1, 1, (2,))))({"a": np.float32([0.5, -0.5])})
+    assert row[NUMBERS].tolist() == [0.5, -0.5]
+
+
 def test_bytes_are_joined():
     part = KINDS["bytes"]
     assert reader_of(part, frame_stack=2).layout.tables[NUMBERS].shape == (210,)
@@ -67,11 +93,8 @@ def test_bytes_are_joined():
     ],
 )
 def test_two_parts_of_one_name_are_both_named(space, both):
-    class Shown(Constant):
-        observation_space = space
-
     with pytest.raises(ConfigError) as error:
-        settle({"env_name": Shown})
+        settle({"env_name": showing(space)})
     assert all(path in str(error.value) for path in both)
     reader_of(Dict({"arm.pos": VECTOR, "arm": VECTOR}))  # these differ
 
@@ -137,17 +160,32 @@ def noise(*shape: int) -> Any:
     ],
 )
 def test_the_sides_without_the_channels_tell_an_image_from_numbers(shape, is_image):
-    class Shown(Constant):
-        observation_space = Box(0, 255, shape, np.uint8)
-
-        def reset(self, **options: Any) -> Any:
-            return np.zeros(shape, np.uint8), {}
-
-        def step(self, action: Any) -> Any:
-            return np.zeros(shape, np.uint8), 0.0, False, False, {}
-
-    config = settle({"env_name": Shown}).spaces.config
+    config = settle({"env_name": showing(Box(0, 255, shape, np.uint8))}).spaces.config
     assert config.model == ("cnn" if is_image else "mlp")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(0, 255, (4, 40, 40, 3), np.uint8),
+        Box(0, 1, (40, 50, 3)),
+        Box(0, 1, (3, 30, 64)),
+        Dict(eye=Box(0, 1, (40, 40), np.float64), speed=VECTOR),
+    ],
+)
+def test_numbers_that_look_like_images_are_noted_with_the_way(space, capsys):
+    given = {"env_name": showing(space)}
+    assert "uint8 (H, W, C)" in settle(given).notes[-1].replace("(H, W), ", "")
+    assert not settle({**given, "model": Reading}).notes[1:]
+    with pytest.raises(ConfigError, match="a CNN reads uint8"):
+        settle({**given, "model": "cnn"})
+    check.main([], check.Flags(steps=2), given)
+    assert "hint" in capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("shape", [(100, 4), (30, 30), (9, 9, 40)])
+def test_other_numbers_are_not_noted(shape):
+    assert len(settle({"env_name": showing(Box(0, 1, shape))}).notes) == 1
 
 
 def test_the_oldest_image_is_first_and_the_first_one_fills_the_stack():

@@ -49,9 +49,11 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
         again = Play(env, make_env.config, options)
         env.close()
         fresh = Play(make_env(), make_env.config, options)
-    config = settle(given).spaces.config
-    for line in findings(first, again, fresh, config):
+    spaces = settle(given).spaces
+    for line in findings(first, again, fresh, spaces.config):
         print(line)
+    for hint in spaces.layout.hints:
+        print(f"hint: {hint}")
 
 
 def described(env: Any) -> Iterator[str]:
