@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from gymnasium import Env
+from gymnasium import Env, Wrapper
 from gymnasium.envs.registration import (
     EnvSpec,
     find_highest_version,
@@ -21,6 +21,7 @@ from gymnasium.envs.registration import (
     parse_env_id,
     registry,
 )
+from gymnasium.wrappers import TimeLimit
 
 from ppo.config import Config
 from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
@@ -122,7 +123,10 @@ class EnvMaker:
         steps = config.max_episode_steps or spec.max_episode_steps or limit
         spec = replace(spec, kwargs=kwargs)
         # gymnasium's own checker would cost time in every step.
-        env = self._wrap(gymnasium.make(spec, steps, disable_env_checker=True))
+        made = gymnasium.make(spec, steps, disable_env_checker=True)
+        if config.max_episode_steps:
+            set_limit(made, config.max_episode_steps)
+        env = self._wrap(made)
         if config.frame_skip != "auto" and config.frame_skip > 1:
             env = RepeatAction(env, config.frame_skip)
         return RecordEpisode(env)
@@ -144,6 +148,14 @@ class EnvMaker:
             if not isinstance(env, Env):
                 raise ConfigError(f"--wrapper={wrapper} makes no gymnasium.Env")
         return env
+
+
+def set_limit(env: Any, steps: int) -> None:
+    """Set all time limits around an environment, also those that its maker has added."""
+    while isinstance(env, Wrapper):
+        if isinstance(env, TimeLimit):
+            env._max_episode_steps = steps
+        env = env.env
 
 
 @contextmanager

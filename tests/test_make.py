@@ -7,6 +7,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ppo.config import Config
 from ppo.envs.episodes import (
@@ -17,7 +18,7 @@ from ppo.envs.episodes import (
 )
 from ppo.envs.make import EnvMaker, find_spec
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.errors import ConfigError
+from tests.running import running
 from tests.worlds import Counting
 
 
@@ -50,6 +51,29 @@ def test_classes_and_functions_get_the_number_of_the_environment_and_arguments(c
     for index in (0, 7):
         env = make_env(creator, index, env_kwargs={"port": 5})
         assert (env.unwrapped.index, env.unwrapped.port) == (index, 5)
+
+
+def limited(**options: Any) -> Any:
+    return gymnasium.make("Pendulum-v1", **options)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        limited,
+        "tests.test_make:limited",
+        lambda: gymnasium.wrappers.RescaleAction(limited(max_episode_steps=9), -1.0, 1.0),
+        "Pendulum-v1",
+        lambda num_envs: SyncVectorEnv([limited] * num_envs),
+        lambda num_envs: AsyncVectorEnv([limited] * num_envs),
+    ],
+)
+@pytest.mark.parametrize("steps", [8, 201])
+def test_the_limit_that_is_given_counts_more_than_that_of_the_maker(make, steps, tmp_path):
+    flags = {"max_episode_steps": steps, "num_steps": 202, "num_envs": 1, "num_minibatches": 1}
+    with running(make, tmp_path, **flags) as run:
+        episodes = run.collect().report.episodes
+    assert {x.episode_length for x in episodes} == {steps}
 
 
 class Doubling(Counting):

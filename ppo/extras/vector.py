@@ -153,7 +153,10 @@ def adapt(env: Any, limit: int | None) -> MaskedReset:
     inner = getattr(env, "unwrapped", env)
     mode = getattr(env, "metadata", {}).get("autoreset_mode")
     mode = str(getattr(mode, "value", mode)).replace("_", "").lower()
-    if isinstance(inner, (SyncVectorEnv, AsyncVectorEnv)) or mode == "disabled":
+    is_known = isinstance(inner, (SyncVectorEnv, AsyncVectorEnv))
+    if is_known and limit:
+        inner.set_attr("_max_episode_steps", limit)  # of its environments' own time limits
+    if is_known or mode == "disabled":
         return MaskedReset(env, limit)
     if limit:
         raise ConfigError(
