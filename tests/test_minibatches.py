@@ -41,11 +41,23 @@ def test_each_epoch_and_each_seed_has_another_order_that_repeats_with_the_seed()
     assert drawn(100, num_epochs=2, num_minibatches=1, seed=1) == second
 
 
-@pytest.mark.parametrize(("size", "sizes"), [(16, [16, 16, 1]), (40, [33]), (7, [7] * 4 + [5])])
+@pytest.mark.parametrize(
+    ("size", "sizes"), [(16, [16, 17]), (1, [1] * 33), (40, [33]), (7, [7] * 4 + [5])]
+)
 def test_the_last_minibatch_of_a_batch_size_takes_the_remaining_rows(size, sizes):
     parts = drawn(33, batch_size=size)
     assert [len(part) for part in parts] == sizes
     assert sorted(chain(*parts)) == [*range(33)]
+
+
+@pytest.mark.parametrize("flags", [{"batch_size": 3}, {"num_minibatches": 4}])
+@pytest.mark.parametrize("count", [2, 4, 5, 7, 31])
+def test_no_present_row_is_alone(flags, count):
+    present = np.arange(33) < count
+    config = Config(num_epochs=3, **flags)
+    parts = [*draw_minibatches(config, 33, seed=0, present=present)]
+    assert min(map(len, parts)) > 1
+    assert sorted(np.concatenate(parts)) == [x for x in range(count) for _ in range(3)]
 
 
 def test_sequences_stay_whole_and_in_the_order_of_time():

@@ -165,7 +165,8 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
                 parts = [np.flatnonzero(episodes == x) for x in whole]
             else:
                 steps = random.permutation(learned)
-                parts = np.split(steps, range(BATCH_SIZE, len(steps), BATCH_SIZE))
+                end = len(steps) - 1  # a lone step joins those before it
+                parts = np.split(steps, range(BATCH_SIZE, end, BATCH_SIZE))
             for index, rows in enumerate(parts):
                 learner.gradients.zero_()
                 distribution, actions = forward(run, batch, rows)
