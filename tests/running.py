@@ -21,6 +21,8 @@ from ppo.folder import RunFolder
 from ppo.learner import Learner
 from ppo.loggers import MetricsFile, read_rows
 from ppo.models import make_model
+from ppo.models.actor_critic import ActorCritic
+from ppo.models.distributions import policy_head
 from ppo.process import StopSignals, training_process
 from ppo.run import Run
 from ppo.settings import resolve, settle
@@ -76,6 +78,23 @@ class Slope(Learner):
         self.calls = getattr(self, "calls", 0) + 1
         loss = sum(x.sum() for x in self.model.parameters())
         return loss, {"approx_kl": torch.tensor(self.kls[self.calls - 1])}
+
+
+class Own(ActorCritic):
+    """A network with parts that are frozen, that nothing reads, and that only a loss reads."""
+
+    def __init__(self, observes: Any, acts: Any, config: Any) -> None:
+        super().__init__()
+        self.trunk = torch.nn.Sequential(torch.nn.Linear(2, 8), torch.nn.BatchNorm1d(8))
+        self.policy_head = policy_head(8, acts, config)
+        self.value_head = torch.nn.Linear(8, 1)
+        self.frozen = torch.nn.Parameter(torch.full((8,), 0.5), requires_grad=False)
+        self.unread = torch.nn.Linear(8, 8)
+        self.late = torch.nn.Parameter(torch.ones(8))
+
+    def forward(self, observations: Any) -> Any:
+        features = self.trunk(observations.float()) + self.frozen
+        return self.policy_head(features), self.value_head(features).squeeze(-1)
 
 
 def make_learner(kind: type[Learner] = Learner, **flags: Any) -> Any:

@@ -10,7 +10,7 @@ from ppo.cli import main
 from ppo.envs.spaces import action_converter
 from ppo.errors import ConfigError
 from ppo.extras.clone import inverse, read
-from tests.running import assert_same_state, make_spaces, train
+from tests.running import Own, assert_same_state, make_spaces, train
 from tests.worlds import Constant
 
 ENDS = np.arange(200) % 10 == 9  # 20 episodes of ten steps
@@ -111,6 +111,12 @@ def test_an_expert_is_imitated_and_values_and_statistics_stay(model, tmp_path):
     assert np.mean(np.ravel(found) == tables["actions"]) > 0.95
     states = [load(tmp_path / x / "checkpoints" / "last.safetensors") for x in ("first", "run")]
     np.testing.assert_array_equal(*[x["model.value_head.weight"] for x in states])
+
+
+def test_a_lone_last_step_joins_the_others(tmp_path):
+    tables = {name: x[: 34 if name == "observations" else 33] for name, x in recorded().items()}
+    tables["terminations"] = np.arange(33) == 32
+    train(Signs, tmp_path / "run", 0, demonstrations=write(tmp_path, **tables), model=Own)
 
 
 def test_statistics_stay_in_training_and_a_run_goes_on_without_the_file(tmp_path):

@@ -1,13 +1,16 @@
 """The learner: its batch, coefficients and gradient steps, by losses whose gradients are known."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tests.running import Slope, disturb, make_batch, make_learner, running
+from ppo.learner import Learner
+from tests.running import Own, Slope, disturb, iterate, make_batch, make_learner, running
+from tests.test_clone import Signs
 from tests.worlds import Counting, Film, Masked, Numbers, Reusing
 
 ONE_STEP = {"num_epochs": 1, "num_minibatches": 1}
@@ -189,15 +192,43 @@ def test_a_gradient_that_is_not_finite_is_left_out():
     assert fall(learner, 2)[1]["skipped_steps"] == 2
 
 
-def test_weights_without_a_gradient_stand_still_whatever_the_optimizer():
-    class Decaying(Slope):
-        def make_optimizer(self) -> Any:
-            return torch.optim.AdamW([self.parameter], self.learning_rate, weight_decay=0.5)
+class Decaying(Learner):
+    """Has an optimizer that moves weights without a gradient; reads a part from iteration 2 on."""
 
-    kind = make_learner(Decaying)
-    model, held = kind.model, kind.model.value_head.weight
-    held.requires_grad_(False)
-    before = {name: x.detach().clone() for name, x in model.named_parameters()}
-    kind.update(make_batch(kind), 1)
-    for name, parameter in model.named_parameters():
-        assert torch.equal(parameter, before[name]) == (name == "value_head.weight")
+    make: Any = None
+
+    def make_optimizer(self) -> Any:
+        return self.make([self.parameter], lr=0.1)
+
+    def loss(self, *about: Any) -> Any:
+        loss, metrics = super().loss(*about)
+        is_late = hasattr(self.model, "late") and getattr(self, "is_late", False)
+        return loss + (self.model.late.sum() if is_late else 0), metrics
+
+    def update(self, batch: Any, iteration: int, *about: Any) -> Any:
+        self.is_late = iteration == 2
+        return super().update(batch, iteration, *about)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        partial(torch.optim.AdamW, weight_decay=0.5),
+        partial(torch.optim.RMSprop, momentum=0.9, weight_decay=0.1),
+        partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1),
+    ],
+)
+@pytest.mark.parametrize("model", ["mlp", Own])
+def test_weights_without_a_gradient_stand_still_whatever_the_optimizer(model, optimizer, tmp_path):
+    learner = type("Of", (Decaying,), {"make": optimizer})
+    with running(Signs, tmp_path, model=model, learner=learner, batch_size=21) as run:
+        stay = {"policy_trunk.layers.0.weight"} if model == "mlp" else {"frozen"}
+        own = dict(run.model.named_parameters())
+        for name in stay:
+            own[name].requires_grad_(False)
+        before = {name: x.detach().clone() for name, x in own.items()}
+        for unread in ({"unread.weight", "unread.bias", "late"}, {"unread.weight", "unread.bias"}):
+            iterate(run)
+            still = {name for name, x in own.items() if torch.equal(x, before[name])}
+            assert still == stay | (unread & own.keys())
+        assert {*run.state["idle"]} - stay == unread & own.keys()
