@@ -13,6 +13,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from ppo import Config
+from ppo.errors import ConfigError
 from ppo.models.actor_critic import ActorCritic, Outputs
 from ppo.models.distributions import policy_head
 
@@ -62,6 +63,11 @@ class SetActorCritic(ActorCritic):
 
     def __init__(self, observation_space: Any, action_space: Any, config: Config) -> None:
         super().__init__()
+        if config.normalize_observations or len(observation_space.shape) != 2:
+            raise ConfigError(
+                "SetActorCritic reads sets (N, K) whose last column is 1 where a row is used: give "
+                "--normalize_observations=False, which leaves it so"
+            )
         size = int(config.hidden_size)
         num_columns = observation_space.shape[1]
 

@@ -298,6 +298,7 @@ class Learner:
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
             "idle": [*self.idle],
+            "moments": [*moments],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -310,7 +311,8 @@ class Learner:
         optimizer = self.optimizer.state_dict()
         sizes = [x.size for x in moments.values() if isinstance(x, ndarray) and x.ndim]
         is_other = any(size != len(self.weights) for size in sizes)
-        if is_other or optimizer["state"].get(0, {}).keys() - moments.keys():
+        needed = {*optimizer["state"].get(0, {}), *state["moments"]}
+        if is_other or needed - moments.keys():
             raise CheckpointError("the state of its optimizer is missing, or of another network")
         with torch.no_grad():
             for name, tensor in own.items():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from ppo.cli import main
 from tests.running import ROOT, python
 
 EXAMPLES = [*sorted(ROOT.glob("examples/*.py")), ROOT / "examples/own_project/train.py"]
@@ -52,6 +53,17 @@ def test_example(path, tmp_path):
         assert done.returncode == 0, done.stderr
         assert "Traceback" not in done.stderr
         assert "warning" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "flag", ["--normalize_observations=True", "--policy_keys=mask", "--env_name=CartPole-v1"]
+)
+def test_a_set_is_not_read_without_its_mask(flag, capsys):
+    given = {"--env_name": "examples.entities:Forage", "--normalize_observations": "False"}
+    given |= {flag.partition("=")[0]: flag.partition("=")[2], "--num_workers": "0"}
+    line = [f"{name}={value}" for name, value in given.items()]
+    assert main([*line, "--model=examples.entities:SetActorCritic"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
 
 
 def test_the_notebook(tmp_path):

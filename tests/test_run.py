@@ -12,7 +12,7 @@ import torch
 import ppo
 from ppo import losses
 from ppo.callbacks import Callback
-from ppo.checkpoint import load
+from ppo.checkpoint import load, save
 from ppo.cli import main
 from ppo.errors import CheckpointError, ConfigError
 from ppo.learner import Learner
@@ -163,6 +163,22 @@ def test_killed_before_the_first_checkpoint_the_same_command_begins_anew(tmp_pat
     assert (done.returncode, done.stderr) == (0, "")
     assert [row["iteration"] for row in rows(tmp_path / "run")] == [*"123"]
     assert not [*(tmp_path / "run").rglob(".tmp*")]
+
+
+class AdamW(Learner):
+    def make_optimizer(self) -> Any:
+        return torch.optim.AdamW([self.parameter], self.learning_rate)
+
+
+@pytest.mark.parametrize("left_out", ["optimizer.", "optimizer.exp_avg_sq"])
+@pytest.mark.parametrize("learner", ["auto", AdamW])
+def test_a_checkpoint_without_its_optimizer_is_not_resumed(left_out, learner, tmp_path):
+    train(Constant, tmp_path, 1, learner=learner)
+    path = tmp_path / "checkpoints" / "last.safetensors"
+    state = {name: x for name, x in load(path).items() if not name.startswith(left_out)}
+    save(path, state)
+    with pytest.raises(CheckpointError, match="optimizer"):
+        train(Constant, tmp_path, 2, learner=learner)
 
 
 class Wide(Constant):
