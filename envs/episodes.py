@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -29,6 +30,13 @@ class Episode(NamedTuple):
     metrics: dict[str, float]
 
 
+def two(results: Any) -> tuple[Any, Values]:
+    """Return the two results of a reset. Raises BadValue for others."""
+    if not (isinstance(results, tuple) and len(results) == 2 and isinstance(results[1], Mapping)):
+        raise BadValue(f"its reset has returned {results!r:.200}, not (observation, info)")
+    return results
+
+
 def five(results: Any) -> Step:
     """Return the five results of a step, the reward as a float. Raises BadValue for others."""
     try:
@@ -37,7 +45,9 @@ def five(results: Any) -> Step:
         raise BadValue(f"its step has returned {results!r:.200}, not five results") from error
     try:
         return observation, float(reward), terminated, truncated, info
-    except (TypeError, ValueError) as error:
+    except Exception as error:
+        with suppress(Exception):  # an array of one number
+            return observation, float(reward.item()), terminated, truncated, info
         raise BadValue(f"its reward {reward!r:.200} is not a number") from error
 
 

@@ -3,6 +3,7 @@ numbers are one table, each image is one of its own. A Box of numbers and a sing
 shape, in a table named "observations"."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import reduce
 from operator import getitem
 from typing import Any, NamedTuple
@@ -42,19 +43,39 @@ class Part(NamedTuple):
         sides = sorted(self.space.shape)[-2:]
         return len(sides) == 2 and MIN_SIDE <= sides[1] <= MAX_RATIO * sides[0]
 
+    def value(self, observation: Any) -> Any:
+        """Return what an observation holds of this part. Raises BadValue if it lacks it."""
+        try:
+            return reduce(getitem, self.path, observation)
+        except (LookupError, TypeError) as error:
+            raise BadValue(f"its observation {observation!r:.200} has no {self.name}") from error
+
     def array(self, observation: Any) -> ndarray:
-        """Return what an observation holds of this part."""
-        return shaped(reduce(getitem, self.path, observation), self.space, self.name)
+        """Return the same as an array. Raises BadValue for numbers that its dtype cannot hold."""
+        array = shaped(self.value(observation), self.space, self.name if self.path else "")
+        dtype = self.space.dtype
+        if array.dtype == dtype or array.dtype.kind == dtype.kind == "f":
+            return array
+        with suppress(TypeError, ValueError):
+            converted = array.astype(dtype)
+            if dtype.kind == "f" or np.array_equal(converted, array):
+                return converted
+        raise BadValue(f"its {self.name} {array!r:.200} cannot be {dtype}, as in its space")
 
     def vector(self, observation: Any) -> Any:
-        """Return the numbers of this part (K,). Raises BadValue for a choice that is not there."""
-        array = self.array(observation)
-        if isinstance(self.space, Box):
-            return array.ravel()
-        choice = array.astype(self.space.dtype)
-        if not self.space.contains(choice):
-            raise BadValue(f"its observation {choice} is not in {self.space}")
-        return flatten(self.space, choice)
+        """Return the numbers of this part (K,). Raises BadValue for choices that there are not."""
+        space = self.space
+        if not isinstance(space, Discrete):
+            array = self.array(observation)
+            if isinstance(space, Box):
+                return array.ravel()
+            if space.contains(array):
+                return flatten(space, array)
+        value = self.value(observation)
+        with suppress(TypeError, ValueError):
+            if value == int(value) and space.contains(int(value)):
+                return flatten(space, int(value))
+        raise BadValue(f"its {self.name} {value!r:.200} is not in {space}")
 
 
 def has_channels_first(shape: Sequence[int]) -> bool:
@@ -144,7 +165,7 @@ class Reader:
         """Return a row of each table. Raises BadValue for another shape than the space's."""
         layout = self.layout
         if layout.is_plain:
-            return {NUMBERS: shaped(observation, layout.tables[NUMBERS])}
+            return {NUMBERS: layout.vectors[0].array(observation)}
         rows = {name: stack(part.array(observation)) for part, name, stack in self.stacks}
         if layout.vectors:
             vectors = [part.vector(observation) for part in layout.vectors]
@@ -156,12 +177,15 @@ class Reader:
 
 
 def shaped(value: Any, space: Any, name: str = "") -> ndarray:
-    """Return a value as an array. Raises BadValue unless it has the shape of its space, whose dtype
-    holds its numbers: numpy would write one number to a whole row, or 0 for 0.5."""
-    array = np.asarray(value)
-    is_cast = space.dtype.kind in "iu" and array.dtype != space.dtype
-    if array.shape != space.shape or (is_cast and (array != array.astype(space.dtype)).any()):
-        about = f"observation {name}".strip()
-        found, needed = (f"{x.shape} of {x.dtype}" for x in (array, space))
-        raise BadValue(f"its {about} has the shape {found}, its space {needed}")
+    """Return a value as an array. Raises BadValue unless it has the shape of its space: numpy
+    would write a single number to a whole row without a word."""
+    about = f"observation {name}".strip()
+    try:
+        array = np.asarray(value)
+    except Exception as error:
+        with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
+            return shaped(value.numpy(force=True), space, name)
+        raise BadValue(f"its {about} {value!r:.200} is not an array") from error
+    if array.shape != space.shape:
+        raise BadValue(f"its {about} has the shape {array.shape}, its space {space.shape}")
     return array

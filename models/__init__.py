@@ -16,6 +16,7 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, PPOError, reason, suggest
 from ppo.extras import NETWORKS
 from ppo.imports import import_named, is_path
+from ppo.process import usual_torch
 
 if TYPE_CHECKING:
     from ppo.models.actor_critic import ActorCritic
@@ -42,7 +43,7 @@ def make_model(spaces: Spaces) -> "ActorCritic":
 
     config = spaces.config
     name = config.model
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), usual_torch():
         torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
         if not isinstance(name, str) or is_path(name):
             model = _make_own(spaces)

@@ -134,7 +134,8 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
                 raise ConfigError(f"--{name} needs a value: --{name}=X")
         if name == "config":
             try:
-                content = Path(text).read_text(encoding="utf-8-sig")
+                written = Path(text).read_bytes()
+                content = written.decode(json.detect_encoding(written))  # with a byte order mark
                 files |= json.loads(content) if text.endswith(".json") else tomllib.loads(content)
             except (OSError, ValueError, TypeError) as error:
                 sentence = f"--config={text} has no flags in TOML or JSON ({reason(error)})"

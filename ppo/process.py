@@ -59,6 +59,20 @@ def has_bfloat16(device: str) -> bool:
 
 
 @contextmanager
+def usual_torch() -> Iterator[None]:
+    """Compute in float32 and with gradients, whatever the caller has set."""
+    import torch
+
+    dtype = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast("cpu", enabled=False):
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+@contextmanager
 def training_process(num_threads: int) -> Iterator[None]:
     """Set this process up for training; restore torch's threads and random state afterwards."""
     import torch
@@ -72,7 +86,8 @@ def training_process(num_threads: int) -> Iterator[None]:
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     blas_threads = None if "OPENBLAS_NUM_THREADS" in os.environ else 1
     threads = torch.get_num_threads()
-    with threadpool_limits(blas_threads, "blas"), torch.random.fork_rng(devices=[]):
+    own_blas = threadpool_limits(blas_threads, "blas")
+    with own_blas, torch.random.fork_rng(devices=[]), usual_torch():
         torch.set_num_threads(num_threads)
         with flush_denormals():
             torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them

@@ -116,7 +116,7 @@ def test_a_finding_is_a_line(env, said, capsys):
         (1, 5000, 0, "rewards: 1 to 5000"),
         (0, [1, 1], 1, "its observation"),
         (0, "text", 1, "its observation"),
-        (0, ["text"], 1, "finite numbers"),
+        (0, ["text"], 1, "cannot be float32"),
         (1, "nan", 1, "its reward must be finite numbers"),
         (1, "much", 1, "its reward 'much' is not a number"),
         (-1, [1], 1, "its reset has returned [1], not (observation, info)"),

@@ -46,6 +46,13 @@ def test_flags_may_be_written_with_hyphens():
     assert config_of("--env-id=A", "--clip-rewards") == config_of("--env_id=A", "--clip_rewards")
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
+@pytest.mark.parametrize(("file", "text"), [("a.toml", "seed = 3\r\n"), ("a.json", '{"seed": 3}')])
+def test_files_of_flags_may_begin_with_a_byte_order_mark(file, text, encoding, tmp_path):
+    (tmp_path / file).write_bytes(text.encode(encoding))
+    assert config_of(f"--config={tmp_path / file}").seed == 3
+
+
 @pytest.mark.parametrize("name", ["lr", "learning-rate"])
 def test_two_names_of_one_flag_are_not_given_together(name, tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({name: 1, "learning_rate": 2}))

@@ -1,12 +1,16 @@
 """Making environments: from ids, functions and classes, with wrappers; and a first look."""
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ppo.config import Config
@@ -18,8 +22,9 @@ from ppo.envs.episodes import (
 )
 from ppo.envs.make import EnvMaker, find_spec
 from ppo.envs.seeding import Stream, integer_seed
-from tests.running import running
-from tests.worlds import Counting
+from ppo.errors import ConfigError
+from tests.running import running, train
+from tests.worlds import Constant, Counting
 
 
 def make_env(env_name: Any, index: int = 0, **flags: Any) -> Any:
@@ -74,6 +79,68 @@ def test_the_limit_that_is_given_counts_more_than_that_of_the_maker(make, steps,
     with running(make, tmp_path, **flags) as run:
         episodes = run.collect().report.episodes
     assert {x.episode_length for x in episodes} == {steps}
+
+
+VECTOR, IMAGE = Box(-9, 9, (2,)), Box(0, 255, (40, 40, 3), np.uint8)
+COLOURS, CHOICE = np.full((40, 40, 3), 200), Discrete(3, start=1)
+
+
+def returning(space: Any, observation: Any, reward: Any = 1.0, info: Any = ()) -> Any:
+    """Return a class of environments that return these."""
+
+    class Returning(Constant):
+        observation_space = space
+
+        def reset(self, **options: Any) -> Any:
+            super().reset(**options)
+            return observation, info or {}
+
+        def step(self, action: Any) -> Any:
+            return observation, reward, *super().step(action)[2:4], {}
+
+    return Returning
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        returning(VECTOR, [1, 2.5]),
+        returning(VECTOR, (Fraction(1), Decimal(2))),
+        returning(VECTOR, torch.ones(2, requires_grad=True)),
+        returning(IMAGE, COLOURS.astype(np.float32)),
+        returning(IMAGE, COLOURS.tolist()),
+        returning(CHOICE, torch.tensor(2)),
+        returning(MultiDiscrete([2, 3]), [1.0, 2]),
+        *(returning(VECTOR, np.ones(2), reward) for reward in (torch.ones(()), Fraction(1), True)),
+        *(returning(VECTOR, np.ones(2), reward) for reward in (np.ones(1), torch.ones(1, 1))),
+    ],
+)
+def test_what_can_be_converted_is(env, tmp_path):
+    assert train(env, tmp_path, 1, eval_episodes=1).evaluation.mean == 10
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        (returning(VECTOR, [[1], [2, 3]]), "observation"),
+        (returning(VECTOR, ["a", "b"]), "observations"),
+        (returning(VECTOR, [None, 1]), "observations"),
+        (returning(IMAGE, COLOURS / 255), "uint8"),
+        (returning(Box(0, 9, (2,), np.int64), [0.5, 1]), "int64"),
+        (returning(Box(0, 9, (2,), np.uint8), [-1, 1]), "uint8"),
+        (returning(CHOICE, 0), "Discrete"),
+        (returning(CHOICE, 1.5), "Discrete"),
+        (returning(MultiDiscrete([2, 3]), [-1, 0]), "MultiDiscrete"),
+        (returning(Dict(arm=VECTOR), {"leg": [1, 2]}), "no arm"),
+        (returning(Dict(arm=VECTOR), np.ones(2)), "no arm"),
+        (returning(VECTOR, np.ones(2), info=[1]), "info"),
+        *((returning(VECTOR, np.ones(2), reward), "reward") for reward in (None, "a", np.ones(2))),
+    ],
+)
+def test_what_cannot_be_converted_is_one_sentence(env, said, tmp_path):
+    with pytest.raises(ConfigError, match=said) as error:
+        train(env, tmp_path, 1)
+    assert len(error.value.args) == 1  # without a traceback
 
 
 class Doubling(Counting):

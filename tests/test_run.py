@@ -2,6 +2,8 @@
 
 import json
 import shutil
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,18 @@ from ppo.checkpoint import load, save
 from ppo.cli import main
 from ppo.errors import CheckpointError, ConfigError
 from ppo.learner import Learner
-from tests.running import SMALL, assert_same_state, iterate, python, rows, running, tensors, train
+from tests.running import (
+    SMALL,
+    Own,
+    assert_same_state,
+    iterate,
+    python,
+    rows,
+    running,
+    tensors,
+    train,
+)
+from tests.test_clone import Signs
 from tests.worlds import Constant, Counting, Unseeded
 
 LINE = [f"--{name}={value}" for name, value in SMALL.items()]
@@ -135,6 +148,33 @@ def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
     assert Path(other.folder).name == "Counting-2"
     with pytest.raises(ConfigError, match="--resume"):
         ppo.train(Counting, run_dir=summary.folder, **flags)
+
+
+@pytest.mark.parametrize(
+    "within",
+    [
+        lambda: torch.no_grad(),
+        lambda: torch.inference_mode(),
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        partial(torch.set_default_dtype, torch.float64),
+        partial(torch.set_default_dtype, torch.bfloat16),
+    ],
+)
+@pytest.mark.parametrize("model", ["mlp", Own])
+def test_what_torch_was_told_before_changes_nothing(within, model, tmp_path):
+    env = Signs if model is Own else Constant
+    train(env, tmp_path / "usual", 1, model=model)
+    try:
+        with within() or nullcontext():
+            told = torch.get_default_dtype(), torch.is_grad_enabled()
+            train(env, tmp_path / "told", 1, model=model)
+            assert told == (torch.get_default_dtype(), torch.is_grad_enabled())
+        policy = ppo.load_policy(tmp_path / "told", env, model=model)
+        assert policy.evaluate(1).returns
+        assert np.isfinite(policy.values([env().reset(seed=0)[0]]))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert_same_state(tmp_path / "usual", tmp_path / "told")
 
 
 def test_the_same_command_goes_on_and_after_the_end_exits_with_0(tmp_path):

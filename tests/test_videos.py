@@ -30,13 +30,21 @@ class Broken(Shown):
         raise OSError("the screen is black")
 
 
+class Fractions(Shown):
+    """Is shown by fractions in place of bytes."""
+
+    def render(self):
+        return super().render() / np.float32(255)
+
+
 class Blind(Shown):
     def render(self):
         return None
 
 
-def test_an_episode_is_filmed_every_few_iterations_which_changes_nothing_else(tmp_path):
-    train(Shown, tmp_path / "filmed", 5, video_every=2)
+@pytest.mark.parametrize("env", [Shown, Fractions])
+def test_an_episode_is_filmed_every_few_iterations_which_changes_nothing_else(env, tmp_path):
+    train(env, tmp_path / "filmed", 5, video_every=2)
     train(Shown, tmp_path / "not", 5)
     videos = sorted((tmp_path / "filmed" / "videos").iterdir())
     assert [path.name for path in videos] == ["128.mp4", "256.mp4"]
