@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
-from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes, two
+from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling, check_finite
 from ppo.envs.observations import NUMBERS, Layout, Reader, shaped
 from ppo.envs.spaces import ACTION_MASK, action_converter, holds_numbers, mask_converter
@@ -55,7 +55,7 @@ class SingleColumns:
                 )
             read = Reader(layout)
             with calling(name, ConfigError):
-                observation, info = two(env.reset(seed=0))
+                observation, info = env.reset(seed=0)
                 check_finite(read(observation), "it")
                 has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
                 if not has_masks:

@@ -30,13 +30,6 @@ class Episode(NamedTuple):
     metrics: dict[str, float]
 
 
-def two(results: Any) -> tuple[Any, Values]:
-    """Return the two results of a reset. Raises BadValue for others."""
-    if not (isinstance(results, tuple) and len(results) == 2 and isinstance(results[1], Mapping)):
-        raise BadValue(f"its reset has returned {results!r:.200}, not (observation, info)")
-    return results
-
-
 def five(results: Any) -> Step:
     """Return the five results of a step, the reward as a float. Raises BadValue for others."""
     try:

@@ -233,9 +233,7 @@ def look(config: Config) -> Spaces:
 
 
 def check_finite(rows: Values, whose: str) -> None:
-    """Raise BadValue for what is not finite numbers."""
+    """Raise BadValue for numbers that are not finite."""
     for name, values in rows.items():
-        with suppress(TypeError, ValueError):
-            if np.isfinite(np.asarray(values, np.float64)).all():
-                continue
-        raise BadValue(f"{whose} has returned {name} that are not finite: {values}")
+        if not np.isfinite(values).all():
+            raise BadValue(f"{whose} has returned {name} that are not finite: {values}")

@@ -18,7 +18,6 @@ from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
-MAX_RATIO = 4  # of the sides of arrays that are noted as possible images
 WAY = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
 
 
@@ -37,22 +36,10 @@ class Part(NamedTuple):
         is_large = len(shape) in (2, 3) and max(sides) >= MIN_SIDE
         return is_large and isinstance(self.space, Box) and self.space.dtype == np.uint8
 
-    @property
-    def may_be_images(self) -> bool:
-        """Whether numbers may be meant as images, of another dtype or stacked in another way."""
-        sides = sorted(self.space.shape)[-2:]
-        return len(sides) == 2 and MIN_SIDE <= sides[1] <= MAX_RATIO * sides[0]
-
-    def value(self, observation: Any) -> Any:
-        """Return what an observation holds of this part. Raises BadValue if it lacks it."""
-        try:
-            return reduce(getitem, self.path, observation)
-        except (LookupError, TypeError) as error:
-            raise BadValue(f"its observation {observation!r:.200} has no {self.name}") from error
-
     def array(self, observation: Any) -> ndarray:
-        """Return the same as an array. Raises BadValue for numbers that its dtype cannot hold."""
-        array = shaped(self.value(observation), self.space, self.name if self.path else "")
+        """Return what an observation holds of this part. Raises BadValue for what its space's
+        dtype cannot hold."""
+        array = shaped(reduce(getitem, self.path, observation), self.space, self.name)
         dtype = self.space.dtype
         if array.dtype == dtype or array.dtype.kind == dtype.kind == "f":
             return array
@@ -64,18 +51,12 @@ class Part(NamedTuple):
 
     def vector(self, observation: Any) -> Any:
         """Return the numbers of this part (K,). Raises BadValue for choices that there are not."""
-        space = self.space
-        if not isinstance(space, Discrete):
-            array = self.array(observation)
-            if isinstance(space, Box):
-                return array.ravel()
-            if space.contains(array):
-                return flatten(space, array)
-        value = self.value(observation)
-        with suppress(TypeError, ValueError):
-            if value == int(value) and space.contains(int(value)):
-                return flatten(space, int(value))
-        raise BadValue(f"its {self.name} {value!r:.200} is not in {space}")
+        array = self.array(observation)
+        if isinstance(self.space, Box):
+            return array.ravel()
+        if not self.space.contains(array):
+            raise BadValue(f"its {self.name} {array} is not in {self.space}")
+        return flatten(self.space, array)
 
 
 def has_channels_first(shape: Sequence[int]) -> bool:
@@ -95,12 +76,10 @@ class Layout:
             for path, leaf in leaves(space)
             if holds_numbers(leaf)
         ]
-        paths: dict[str, Path] = {}
         for part in found:
-            other = paths.setdefault(part.name, part.path)
-            if other != part.path:
-                same = f"the parts {other} and {part.path} of observations are both {part.name}"
-                raise ConfigError(f"{same}: rename one of them")
+            paths = [x.path for x in found if x.name == part.name]
+            if len(paths) > 1:
+                raise ConfigError(f"the parts {paths} of observations are all named {part.name}")
         self.vectors = [part for part in found if not part.is_image]
         self.images = [part for part in found if part.is_image]
         self.has_numbers = bool(self.vectors)
@@ -132,8 +111,10 @@ class Layout:
     @property
     def hints(self) -> list[str]:
         """What to tell the user of numbers that may be meant as images."""
-        found = [x for x in self.vectors if x.may_be_images]
-        return [f"{x.name} {x.space.shape} {x.space.dtype} is no image: {WAY}" for x in found]
+        found = [x for x in self.vectors if len(x.space.shape) > 1]
+        large = [x for x in found if max(x.space.shape) >= MIN_SIDE]
+        large = [x for x in large if 2 * sorted(x.space.shape)[-2] >= MIN_SIDE]
+        return [f"{x.name} {x.space.shape} {x.space.dtype} is no image: {WAY}" for x in large]
 
     def table_of(self, image: Part) -> str:
         """Return the name of an image's table."""
@@ -176,16 +157,15 @@ class Reader:
         return rows
 
 
-def shaped(value: Any, space: Any, name: str = "") -> ndarray:
+def shaped(value: Any, space: Any, name: str = NUMBERS) -> ndarray:
     """Return a value as an array. Raises BadValue unless it has the shape of its space: numpy
     would write a single number to a whole row without a word."""
-    about = f"observation {name}".strip()
     try:
         array = np.asarray(value)
     except Exception as error:
         with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
             return shaped(value.numpy(force=True), space, name)
-        raise BadValue(f"its {about} {value!r:.200} is not an array") from error
+        raise BadValue(f"its {name} {value!r:.200} cannot be an array") from error
     if array.shape != space.shape:
-        raise BadValue(f"its {about} has the shape {array.shape}, its space {space.shape}")
+        raise BadValue(f"its {name} had the shape {array.shape}, its space has {space.shape}")
     return array

@@ -146,7 +146,7 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
             raise ConfigError(f"--{name} is given twice: leave one out")
         else:
             given[name] = text
-    return words, by_full_name(files, flags) | given
+    return words, {known_name(name, flags): x for name, x in files.items()} | given
 
 
 def known_name(name: str, flags: Flags) -> str:
@@ -161,20 +161,9 @@ def known_name(name: str, flags: Flags) -> str:
     return full
 
 
-def by_full_name(given: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
-    """Return values by the full names of flags. Raises ConfigError for two names of one flag."""
-    found: dict[str, Any] = {}
-    for name, value in given.items():
-        full = known_name(name, flags)
-        if full in found:
-            raise ConfigError(f"--{full} is given twice, also as --{name}: leave one out")
-        found[full] = value
-    return found
-
-
 def checked(given: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
     """Return the values of flags, converted to their types. Raises ConfigError."""
-    names = by_full_name(given, flags)
+    names = {known_name(name, flags): value for name, value in given.items()}
     return {name: _convert(name, value, flags[name]) for name, value in names.items()}
 
 

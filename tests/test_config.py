@@ -53,15 +53,6 @@ def test_files_of_flags_may_begin_with_a_byte_order_mark(file, text, encoding, t
     assert config_of(f"--config={tmp_path / file}").seed == 3
 
 
-@pytest.mark.parametrize("name", ["lr", "learning-rate"])
-def test_two_names_of_one_flag_are_not_given_together(name, tmp_path):
-    (tmp_path / "run.json").write_text(json.dumps({name: 1, "learning_rate": 2}))
-    with pytest.raises(ConfigError, match="learning_rate"):
-        config_of(f"--config={tmp_path / 'run.json'}")
-    with pytest.raises(ConfigError, match="learning_rate"):
-        checked({name: 1, "learning_rate": 2}, FLAGS)
-
-
 def test_a_preset_is_the_environments_or_its_kinds_and_given_flags_count_more():
     for env, name in (("CartPole-v1", "CartPole-v1"), (Numbers, "continuous"), (Film, "images")):
         tuned = json.loads((PRESETS / f"{name}.json").read_text())

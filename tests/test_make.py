@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ppo.config import Config
@@ -85,7 +85,7 @@ VECTOR, IMAGE = Box(-9, 9, (2,)), Box(0, 255, (40, 40, 3), np.uint8)
 COLOURS, CHOICE = np.full((40, 40, 3), 200), Discrete(3, start=1)
 
 
-def returning(space: Any, observation: Any, reward: Any = 1.0, info: Any = ()) -> Any:
+def returning(space: Any, observation: Any, reward: Any = 1.0) -> Any:
     """Return a class of environments that return these."""
 
     class Returning(Constant):
@@ -93,7 +93,7 @@ def returning(space: Any, observation: Any, reward: Any = 1.0, info: Any = ()) -
 
         def reset(self, **options: Any) -> Any:
             super().reset(**options)
-            return observation, info or {}
+            return observation, {}
 
         def step(self, action: Any) -> Any:
             return observation, reward, *super().step(action)[2:4], {}
@@ -122,18 +122,14 @@ def test_what_can_be_converted_is(env, tmp_path):
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        (returning(VECTOR, [[1], [2, 3]]), "observation"),
-        (returning(VECTOR, ["a", "b"]), "observations"),
-        (returning(VECTOR, [None, 1]), "observations"),
+        (returning(VECTOR, [[1], [2, 3]]), "observations"),
+        (returning(VECTOR, [None, "a"]), "observations"),
         (returning(IMAGE, COLOURS / 255), "uint8"),
         (returning(Box(0, 9, (2,), np.int64), [0.5, 1]), "int64"),
         (returning(Box(0, 9, (2,), np.uint8), [-1, 1]), "uint8"),
         (returning(CHOICE, 0), "Discrete"),
-        (returning(CHOICE, 1.5), "Discrete"),
+        (returning(CHOICE, 1.5), "int64"),
         (returning(MultiDiscrete([2, 3]), [-1, 0]), "MultiDiscrete"),
-        (returning(Dict(arm=VECTOR), {"leg": [1, 2]}), "no arm"),
-        (returning(Dict(arm=VECTOR), np.ones(2)), "no arm"),
-        (returning(VECTOR, np.ones(2), info=[1]), "info"),
         *((returning(VECTOR, np.ones(2), reward), "reward") for reward in (None, "a", np.ones(2))),
     ],
 )

@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.spaces import Box
 
 from ppo.config import Config, flag
-from ppo.envs.episodes import WHOLE_EPISODE, two
+from ppo.envs.episodes import WHOLE_EPISODE
 from ppo.envs.make import EnvMaker, calling
 from ppo.envs.observations import Layout
 from ppo.envs.spaces import action_converter, holds_numbers, leaves, mask_converter, num_choices
@@ -108,7 +108,10 @@ class Play:
         begun = time.perf_counter()
         results = self.env.reset(seed=self.seed + len(self.reset_seconds))
         self.reset_seconds.append(time.perf_counter() - begun)
-        observation, self.info = two(results)
+        is_pair = isinstance(results, tuple) and len(results) == 2
+        if not (is_pair and isinstance(results[1], dict)):
+            raise BadValue(f"its reset has returned {results!r:.200}, not (observation, info)")
+        observation, self.info = results
         self.observe(observation)
 
     def step(self) -> bool:
