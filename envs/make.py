@@ -28,7 +28,7 @@ from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
 from ppo.envs.observations import Layout
 from ppo.envs.spaces import to_json
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
-from ppo.extras import COLUMNS, IDS
+from ppo.extras import COLUMNS, IDS, WRAPPERS
 from ppo.imports import import_module, import_named, is_path
 
 
@@ -147,6 +147,10 @@ class EnvMaker:
                 raise ConfigError(f"--wrapper={wrapper} cannot be used ({error})") from error
             if not isinstance(env, Env):
                 raise ConfigError(f"--wrapper={wrapper} makes no gymnasium.Env")
+        for name, path in WRAPPERS.items():
+            parts = getattr(env.observation_space, "spaces", ())
+            if name in parts or env.has_wrapper_attr(name):
+                env = resolve_name(path)(env)
         return env
 
 

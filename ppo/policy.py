@@ -1,6 +1,6 @@
 """A trained policy: predict, evaluate, film, save, load."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -109,8 +109,9 @@ class Policy:
         if len(self.readers) != len(observations):
             self.readers, self.states = self._begin(len(observations))
         mask = EMPTY
-        if self.spaces.has_masks and infos is not None:
-            mask = np.stack([self.to_mask(info.get(ACTION_MASK)) for info in infos])
+        if self.spaces.has_masks:
+            places = zip(infos or [{}] * len(observations), observations, strict=True)
+            mask = np.stack([self.to_mask(_mask_in(*pair)) for pair in places])
         generator = None if deterministic else self.generator
         rows = _read(self.readers, observations)
         return self.to_actions(self.act(rows, generator, mask, self.states))
@@ -201,6 +202,12 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Save the policy alone, without what training needs. Raises OSError."""
         save(Path(path), self.state)
+
+
+def _mask_in(*places: Any) -> Any:
+    """Return the mask of an info or, as PettingZoo has it, of an observation, None without one."""
+    found = [x[ACTION_MASK] for x in places if isinstance(x, Mapping) and ACTION_MASK in x]
+    return found[0] if found else None
 
 
 def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:

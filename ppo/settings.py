@@ -55,6 +55,8 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
         notes.append(f"tuned preset (turned off by --preset=none): {listed}")
     config = Config(**tuned, **values, hooks=(*overriding(callbacks, "on_model"),))
     spaces = resolve(config, spaces)
+    if spaces.has_masks:
+        notes.append("action masks are applied, and are not observed")
     if spaces.config.model in HIDDEN_SIZES:  # others read numbers as they like
         notes += spaces.layout.hints
     if config.eval_env is not None:

@@ -9,13 +9,17 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Dict, MultiBinary
+from gymnasium.wrappers import OrderEnforcing
 
 import ppo.policy
 from ppo import Callback, load_policy
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import CheckpointError, ConfigError
+from ppo.extras.export import random_inputs
 from ppo.state import take
-from tests.running import ROOT, disturb, iterate, running, train
+from tests.running import VECTOR, disturb, iterate, running, train
+from tests.test_observations import showing
 from tests.worlds import Constant, Counting, Masked, Numbers
 
 KINDS: dict[str, tuple[Any, dict[str, Any]]] = {
@@ -166,3 +170,60 @@ def test_a_network_changed_by_a_callback_is_loaded_with_it(tmp_path):
     assert policy.predict(np.zeros(2)) is not None
     with pytest.raises(CheckpointError, match="other layers"):
         load_policy(tmp_path)
+
+
+class ByMethod(Masked):
+    """Has masks as SB3-Contrib reads them."""
+
+    def action_masks(self) -> Any:
+        return self.allowed
+
+    def allow(self) -> Any:
+        return {} if Masked.allow(self) else None
+
+
+class InPart(Masked):
+    """Has masks as PettingZoo and RLlib have them."""
+
+    allow = ByMethod.allow
+    observation_space: Any = Dict(observation=Box(0, 9, (1,)), action_mask=MultiBinary(4))
+
+    def reset(self, **options: Any) -> Any:
+        return self.shown(*super().reset(**options))
+
+    def step(self, action: Any) -> Any:
+        return self.shown(*super().step(action))
+
+    def shown(self, observation: Any, *others: Any) -> Any:
+        return {"observation": observation, "action_mask": self.allowed}, *others
+
+
+@pytest.mark.parametrize("env", [ByMethod, InPart, lambda: OrderEnforcing(ByMethod())])
+def test_masks_of_other_conventions_are_applied_and_not_observed(env, tmp_path, capfd):
+    train(env, tmp_path, 2, eval_episodes=3, logger="console")
+    assert "masks are applied" in capfd.readouterr().out
+    policy = load_policy(tmp_path, env)
+    for made in (env(), policy.make_env()):
+        observation, info = made.reset(seed=5)
+        for _ in range(7):
+            if made.has_wrapper_attr("action_masks") and env is not InPart:
+                info = {"action_mask": made.get_wrapper_attr("action_masks")()}
+            observation, *_, info = made.step(policy.predict(observation, info=info))
+    inputs = random_inputs(policy, 2)
+    assert {name: x.shape for name, x in inputs.items()} == {
+        "observations": (2, 1),
+        "action_mask": (2, 4),
+    }
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_a_part_of_that_name_is_observed_if_it_is_no_mask_or_was_none(size, tmp_path, monkeypatch):
+    env = showing(Dict(observation=VECTOR, action_mask=MultiBinary(size)))
+    if size == 2:  # of a policy that was trained before
+        monkeypatch.setattr("ppo.envs.make.WRAPPERS", {})
+    train(env, tmp_path, 1)
+    monkeypatch.undo()
+    policy = load_policy(tmp_path, env)
+    assert policy.evaluate(1).returns
+    assert not policy.spaces.has_masks
+    assert policy.spaces.layout.tables["observations"].shape == (3 + size,)

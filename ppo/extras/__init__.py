@@ -24,6 +24,10 @@ COLUMNS = {  # what steps that which a class or function with this parameter or 
     "num_envs": "ppo.extras.vector:VectorColumns",
     "possible_agents": "ppo.extras.teams:TeamColumns",
 }
+WRAPPERS = {  # what adapts an environment with this attribute or part of observations
+    "action_mask": "ppo.extras.masks:adapt",
+    "action_masks": "ppo.extras.masks:adapt",
+}
 IDS = {  # by what an id begins with: from it to a spec
     "EnvPool/": "ppo.extras.envpool:find_spec",
     "PettingZoo/": "ppo.extras.teams:find_spec",

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
-from gymnasium.spaces import Dict
 from numpy import ndarray
 
 from ppo.envs.episodes import Values, set_attributes
 from ppo.envs.make import EnvMaker
 from ppo.envs.spaces import ACTION_MASK
 from ppo.errors import BadValue, ConfigError
+from ppo.extras.masks import without_mask
 from ppo.extras.vector import MaskedReset, Results, VectorColumns
 
 PREFIX = "PettingZoo/"
@@ -171,13 +171,6 @@ def common_spaces(env: Any) -> tuple[Any, Any]:
             "them the same spaces (by supersuit's pad_observations_v0 and pad_action_space_v0)"
         )
     return found[0]
-
-
-def without_mask(value: Any) -> Any:
-    """Return a Dict space or an observation of it without the mask, which is beside others."""
-    if isinstance(value, Dict):
-        return Dict({key: part for key, part in value.items() if key != ACTION_MASK})
-    return {key: part for key, part in value.items() if key != ACTION_MASK}
 
 
 def value_of(agent: Any, values: Any) -> Any:
