@@ -140,7 +140,7 @@ class EnvMaker:
 
     def _wrap(self, env: Env) -> Env:
         for wrapper in self.config.wrapper:
-            make = import_named(wrapper, "wrapper") if isinstance(wrapper, str) else wrapper
+            make = import_named(wrapper, "wrapper")
             try:
                 env = make(env)
             except TypeError as error:

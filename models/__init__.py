@@ -1,6 +1,7 @@
 """Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pkgutil import resolve_name
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray
 
+from ppo.config import name_of
 from ppo.envs.make import Spaces
 from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import MakeActor
@@ -66,12 +68,13 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
 
     layout = spaces.layout
     name = spaces.config.model
-    make = import_named(name, "model") if isinstance(name, str) else name
+    make = import_named(name, "model")
     observes = layout.tables[NUMBERS] if len(layout.tables) == 1 else spaces.observations
     rows = {table: torch.zeros(2, *box.shape) for table, box in layout.tables.items()}
     rows |= {x: rows[x].byte() for x in map(layout.table_of, layout.images)}
     try:
-        model = make(observes, spaces.actions, spaces.config)
+        is_made = isinstance(make, ActorCritic)
+        model = deepcopy(make) if is_made else make(observes, spaces.actions, spaces.config)
         if not isinstance(model, ActorCritic):
             raise TypeError("it is not an ActorCritic of ppo.models.actor_critic")
         states = torch.zeros(2, model.state_size)
@@ -85,8 +88,7 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
     except PPOError:
         raise
     except Exception as error:
-        named = getattr(name, "__name__", name)
-        raise ConfigError(f"--model={named} cannot be used ({reason(error)})") from error
+        raise ConfigError(f"--model={name_of(name)} cannot be used ({reason(error)})") from error
     return model
 
 

@@ -4,8 +4,11 @@ from collections.abc import Sequence
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from ppo.config import name_of
+from ppo.errors import ConfigError
 from ppo.extras import FLAGS
 from ppo.flags import checked, flags_of
+from ppo.imports import import_named
 
 if TYPE_CHECKING:
     from ppo.checkpoint import State
@@ -59,6 +62,21 @@ class Callback:
 
     def load_state_dict(self, state: "State") -> None:
         """Restore what state_dict() returned, tensors as arrays."""
+
+
+def make_callbacks(given: Any) -> list[Callback]:
+    """Return callbacks, given one or several as objects, classes, or names as in --callback. Raises
+    ConfigError for anything else."""
+    found = []
+    for thing in given if isinstance(given, (list, tuple)) else [given]:
+        if isinstance(thing, Callback):
+            found.append(thing)
+            continue
+        try:
+            found.append(import_named(thing, "callback", Callback)())
+        except TypeError as error:
+            raise ConfigError(f"--callback={name_of(thing)} cannot be made ({error})") from error
+    return found
 
 
 def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:

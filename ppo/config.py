@@ -95,7 +95,7 @@ class Config:
     """End the epochs of an iteration when the approximate KL divergence exceeds 1.5 times this."""
     learner: Any = "auto"
     """Subclass of ppo.Learner, as module:Name, for a loss, advantages or optimizer of your own."""
-    callback: tuple[str, ...] = ()
+    callback: tuple[Any, ...] = ()
     """Subclass of ppo.Callback, as module:Name(key=value); repeat the flag for several."""
     model: Any = fixed("auto")
     """Network: mlp, cnn, cnn_small, lstm, gru, or a subclass of ActorCritic as module:Name
@@ -176,9 +176,13 @@ def flag_names(scope: str | None = None) -> list[str]:
 
 
 def name_of(thing: Any) -> str:
-    """Return a text, or the module:Name of a class or function, or else of an object's class."""
+    """Return a text, or the module:Name of a class or function, with the arguments of a partial, or
+    else of an object's class."""
     if isinstance(thing, str):
         return thing
+    if isinstance(thing, partial):
+        arguments = ",".join(f"{name}={value!r}" for name, value in thing.keywords.items())
+        return f"{name_of(thing.func)}({arguments})"
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 

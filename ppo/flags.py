@@ -170,7 +170,8 @@ def checked(given: Mapping[str, Any], flags: Flags) -> dict[str, Any]:
 def _convert(name: str, value: Any, flag: Flag) -> Any:
     if flag.is_repeated:
         values = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
-        return tuple(x for x in values if x not in ("none", ""))
+        if Any in flag.kinds or all(isinstance(x, str) for x in values):
+            return tuple(x for x in values if x not in ("none", ""))
     for kind in flag.kinds:
         try:
             return kind if value == kind else _parse(kind, value, flag)

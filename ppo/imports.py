@@ -19,19 +19,23 @@ def is_path(text: str) -> bool:
     return ":" in text.partition("(")[0]
 
 
-def import_named(text: str, flag: str, base: type | None = None) -> Any:
-    """Import what module:Name or file.py:Name names; Name(key=literal) binds arguments to it.
-    flag: for messages. Raises ConfigError if that fails, or if it is not a subclass of base."""
-    path, _, arguments = text.partition("(")
-    place, _, name = path.rpartition(":")
-    found: Any = import_module(place, flag)
-    for attribute in name.split("."):
-        if not hasattr(found, attribute):
-            hint = suggest(attribute, [x for x in dir(found) if not x.startswith("_")])
-            raise ConfigError(f"--{flag}={text}: {place} has no {name}{hint}")
-        found = getattr(found, attribute)
-    if base and not (isinstance(found, type) and issubclass(found, base)):
-        raise ConfigError(f"--{flag}={text} is not a subclass of {base.__name__}")
+def import_named(thing: Any, flag: str, base: type | None = None) -> Any:
+    """Import what module:Name or file.py:Name names; Name(key=literal) binds arguments to it. What
+    is not a text stands for itself. flag: for messages. Raises ConfigError if that fails, or if it
+    is not a subclass of base."""
+    found = thing
+    path, _, arguments = thing.partition("(") if isinstance(thing, str) else ("", "", "")
+    if path:
+        place, _, name = path.rpartition(":")
+        found = import_module(place, flag)
+        for attribute in name.split("."):
+            if not hasattr(found, attribute):
+                hint = suggest(attribute, [x for x in dir(found) if not x.startswith("_")])
+                raise ConfigError(f"--{flag}={thing}: {place} has no {name}{hint}")
+            found = getattr(found, attribute)
+    kind = found.func if isinstance(found, partial) else found
+    if base and not (isinstance(kind, type) and issubclass(kind, base)):
+        raise ConfigError(f"--{flag}={thing} is not a subclass of {base.__name__}")
     if not arguments:
         return found
     try:
@@ -40,7 +44,7 @@ def import_named(text: str, flag: str, base: type | None = None) -> Any:
             raise ValueError
         return partial(found, **{x.arg: ast.literal_eval(x.value) for x in call.keywords})
     except (SyntaxError, ValueError, TypeError, AttributeError) as error:
-        raise ConfigError(f"--{flag}={text}: write arguments as Name(key=literal)") from error
+        raise ConfigError(f"--{flag}={thing}: write arguments as Name(key=literal)") from error
 
 
 def import_module(place: str, flag: str) -> ModuleType:

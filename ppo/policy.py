@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium import Env
 from numpy import ndarray
 
-from ppo.callbacks import Callback, make_extras, overriding
+from ppo.callbacks import make_callbacks, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
 from ppo.config import Config, flag_names
 from ppo.envs.episodes import Episode, set_attributes
@@ -263,9 +263,7 @@ def _refuse(error: CheckpointError, **kwargs: Any) -> Env:
     raise error
 
 
-def load_policy(
-    path: str | Path, env: Any = None, *, callbacks: Sequence[Callback] = (), **flags: Any
-) -> Policy:
+def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **flags: Any) -> Policy:
     """Load a policy from a run's folder or name (its best checkpoint, if there is one) or a file,
     to act on the CPU. env: the environment, where it is not the run's or cannot be imported;
     callbacks: those whose on_model changes the network; flags: of the environment, in place of the
@@ -277,7 +275,8 @@ def load_policy(
     flags |= {} if env is None else {"env_name": env}
     given = checked(flags, flags_of(Config))
     saved = saved_flags(file, state, given)
-    callbacks = [*callbacks, *make_extras(saved, callbacks)]
+    callbacks = make_callbacks(callbacks)
+    callbacks += make_extras(saved, callbacks)
     hooks = tuple(overriding(callbacks, "on_model"))
     check_code(file, state, given, ["model"])
     needed = {*flag_names("fixed"), "precision", *given}

@@ -97,7 +97,7 @@ class Run:
 
     def _make_learner(self) -> Learner:
         kind: Any = self.config.learner
-        if isinstance(kind, str) and kind != "auto":
+        if kind != "auto":
             kind = import_named(kind, "learner", Learner)
         if kind == "auto":
             about = (self.model, self.config, self.callbacks)

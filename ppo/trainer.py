@@ -1,18 +1,17 @@
 """Training: collect, estimate advantages, update, log, save."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ppo.callbacks import Callback, make_extras
+from ppo.callbacks import make_callbacks, make_extras
 from ppo.checkpoint import LAST, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped, WorkerPool
-from ppo.errors import ConfigError, Interrupted, SaveFailed, reason
+from ppo.errors import Interrupted, SaveFailed, reason
 from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
-from ppo.imports import import_named
 from ppo.loggers import make_loggers
 from ppo.process import StopSignals, available_cores, training_process
 from ppo.settings import settle
@@ -52,7 +51,7 @@ def train(
     *,
     learner: Any = None,
     model: Any = None,
-    callbacks: Sequence[Callback] = (),
+    callbacks: Any = (),
     **flags: Any,
 ) -> RunSummary:
     """Train a policy by PPO, to the end or until a signal.
@@ -69,14 +68,12 @@ def train(
     return run_training({**given, **flags}, callbacks)
 
 
-def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> RunSummary:
+def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
     with StopSignals() as signals:
         return _train(given, callbacks, signals)
 
 
-def _train(
-    given: Mapping[str, Any], callbacks: Sequence[Callback], signals: StopSignals
-) -> RunSummary:
+def _train(given: Mapping[str, Any], callbacks: Any, signals: StopSignals) -> RunSummary:
     values = checked(given, AllFlags())
     names = ("resume", "run_dir", "name")
     resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
@@ -92,7 +89,7 @@ def _train(
         check_fixed(path, state, values)
         check_code(path, state, values, CODE)
         values = {**saved, "preset": "none"}
-    callbacks = [*callbacks, *map(_make_callback, values.get("callback", ()))]
+    callbacks = [*make_callbacks(callbacks), *make_callbacks(values.get("callback", ()))]
     callbacks += make_extras(values, callbacks)
     settings = settle(values, callbacks)
     config = settings.spaces.config
@@ -109,13 +106,6 @@ def _train(
             with RunFolder(config, resumed) as folder:
                 folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
                 return execute(run, folder)
-
-
-def _make_callback(text: str) -> Callback:
-    try:
-        return import_named(text, "callback", Callback)()
-    except TypeError as error:
-        raise ConfigError(f"--callback={text} cannot be made ({error})") from error
 
 
 def execute(run: "Run", folder: RunFolder) -> RunSummary:

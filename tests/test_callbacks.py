@@ -1,15 +1,20 @@
 """Callbacks: when they are called, and what they may do."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from gymnasium.wrappers import OrderEnforcing
 
+import ppo
 from ppo import Learner
 from ppo.callbacks import Callback
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
-from tests.running import iterate, rows, running, train
+from tests.running import SMALL, Own, iterate, make_spaces, rows, running, train
+from tests.test_clone import Signs
 from tests.worlds import Constant
 
 NOTED = ("on_model", "on_start", "on_episode", "on_evaluation", "on_checkpoint", "on_end")
@@ -99,3 +104,55 @@ def test_checkpoints_and_evaluations_are_regular_and_the_best_state_is_kept(tmp_
         assert saved[-1] == (7, False)
     found = [row["evaluation_return_mean"] for row in rows(tmp_path)]
     assert found == ["", "1", "", "3", "", "2", ""]
+
+
+class Told(Callback):
+    def __init__(self, number: int = 1) -> None:
+        self.number = number
+
+    def on_start(self, run: Any) -> None:
+        run.note(f"told {self.number}")
+
+
+class Fitted(Learner):
+    def __init__(self, *about: Any, number: int = 1) -> None:
+        super().__init__(*about)
+
+
+class Sized(Own):
+    def __init__(self, *about: Any, number: int = 8) -> None:
+        super().__init__(*about)
+        self.extra = torch.nn.Linear(number, 1)
+
+
+def cases() -> Any:
+    """Yield a flag and what may be given for it."""
+    for flag, kind in (
+        ("callback", Told),
+        ("callbacks", Told),
+        ("learner", Fitted),
+        ("model", Sized),
+    ):
+        name = f"tests.test_callbacks:{kind.__name__}"
+        yield from ((flag, x) for x in (kind, partial(kind, number=3), name, f"{name}(number=3)"))
+    spaces = make_spaces(Signs.observation_space, Signs.action_space)
+    yield "model", Sized(spaces.observations, spaces.actions, spaces.config)
+    yield from (("callback", Told(3)), ("callbacks", Told(3)), ("callbacks", [Told, Told(3)]))
+    yield from (("wrapper", OrderEnforcing), ("wrapper", [partial(OrderEnforcing)]))
+
+
+@pytest.mark.parametrize(("flag", "thing"), cases())
+def test_code_comes_as_a_class_an_object_or_a_name_with_arguments(flag, thing, tmp_path, capfd):
+    given = {**SMALL, "total_steps": 64, "run_dir": str(tmp_path / "x"), flag: thing}
+    ppo.train(Signs, **given)
+    assert ("told" in capfd.readouterr().err) == (flag in ("callback", "callbacks"))
+    if flag == "model":
+        again = {} if "number" in str(thing) or isinstance(thing, str) else {"model": thing}
+        assert ppo.load_policy(tmp_path / "x", Signs, **again).evaluate(1).returns
+
+
+@pytest.mark.parametrize("door", ["callbacks", "callback", "learner", "model", "wrapper", "logger"])
+@pytest.mark.parametrize("thing", [3, dict, object()])
+def test_other_things_are_refused_by_the_name_of_the_flag(door, thing):
+    with pytest.raises(ConfigError, match=f"--{door.removesuffix('s')}"):
+        ppo.train(Signs, **{**SMALL, "total_steps": 64, door: thing})
