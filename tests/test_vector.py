@@ -127,3 +127,28 @@ def test_envpool_trains_and_truncates(tmp_path):
     flags = {"max_episode_steps": 5, "eval_episodes": 3}
     summary = train("EnvPool/CartPole-v1", tmp_path, 2, **flags)
     assert summary.evaluation.lengths == [5] * 3
+
+
+def paired(num_envs: int) -> Any:
+    """Make environments two by two."""
+    assert num_envs in (4, 8)
+    return together(num_envs // 2 * 2, Constant)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_is_asked_for_is_what_a_worker_gets(num_workers, tmp_path):
+    summary = train(paired, tmp_path, 1, num_envs=8, num_workers=num_workers, eval_episodes=3)
+    assert summary.evaluation.lengths == [10] * 3
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda num_envs: Constant(), "the PettingZoo environment itself"),
+        (lambda num_envs: None, "the PettingZoo environment itself"),
+        (lambda num_envs: together(3), "3 environments for num_envs=4"),
+    ],
+)
+def test_what_is_not_the_vector_that_was_asked_for_is_a_sentence(make, said, tmp_path):
+    with pytest.raises(ConfigError, match=said):
+        train(make, tmp_path, 1)

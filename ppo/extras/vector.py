@@ -11,13 +11,14 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 from numpy import ndarray
 
-from ppo.envs.columns import SingleColumns
+from ppo.config import Config
 from ppo.envs.episodes import WHOLE_EPISODE, Values, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling, check_finite, takes
 from ppo.envs.observations import NUMBERS, Layout, Reader
 from ppo.envs.spaces import ACTION_MASK, action_converter, mask_converter
 from ppo.envs.worker import Worker
 from ppo.errors import BadValue, ConfigError
+from ppo.process import available_cores
 
 LAST_OBSERVATIONS = ("final_obs", "final_observation")  # keys of infos: gymnasium's, ManiSkill's
 Results = tuple[Any, ndarray, ndarray, ndarray, Values]
@@ -180,9 +181,21 @@ def make_vector(make_env: EnvMaker, index: int, seeds: Sequence[int]) -> MaskedR
     given = {name: x for name, x in offered.items() if takes(spec.entry_point, name)}
     make: Any = spec.entry_point
     made = make(**{**given, **spec.kwargs, "num_envs": len(seeds)})
-    if getattr(made, "num_envs", None) != len(seeds):
-        raise ConfigError(f"--env_name={spec.id} has not made a vector environment of num_envs")
+    if not (isinstance(made, MaskedReset) or hasattr(made, "single_observation_space")):
+        raise ConfigError(
+            f"--env_name={spec.id} has made {made!r:.99}, not a gymnasium.vector.VectorEnv: of "
+            "several agents, give the PettingZoo environment itself"
+        )
+    if made.num_envs != len(seeds):
+        found = f"has made {made.num_envs} environments for num_envs={len(seeds)}"
+        raise ConfigError(f"--env_name={spec.id} {found}: each worker has its share of --num_envs")
     return adapt(made, None if "max_episode_steps" in given else limit)
+
+
+def share_of(config: Config) -> int:
+    """Return how many environments the first worker of a run makes."""
+    workers = available_cores() if config.num_workers == "auto" else config.num_workers
+    return max(1, config.num_envs // max(1, workers))
 
 
 class VectorColumns:
@@ -213,17 +226,22 @@ class VectorColumns:
         self.applied: Values = {}
 
     make = staticmethod(make_vector)
-    size_of_evaluation = staticmethod(SingleColumns.size_of_evaluation)
+
+    @staticmethod
+    def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
+        """Return no more than a worker has, which can be made; some may play for nothing."""
+        return min(num_envs, share_of(make_env.config))
 
     @classmethod
     def look(cls, make_env: EnvMaker) -> Spaces:
-        """Take a first look, as ppo.envs.make.look does."""
+        """Take a first look, as ppo.envs.make.look does, at what the first worker will make."""
+        seeds = [0] * share_of(make_env.config)
         with calling(make_env.spec.id, ConfigError):
-            vector = cls.make(make_env, 0, [0])
+            vector = cls.make(make_env, 0, seeds)
             try:
                 observes, acts = vector.observation_space, vector.action_space
                 read = Reader(Layout(observes, make_env.config))
-                observations, infos = vector.reset([0])
+                observations, infos = vector.reset(seeds)
                 first = int(np.flatnonzero(vector.present)[0])
                 check_finite(read(vector.observation(observations, first)), "it")
                 has_masks = ACTION_MASK in vector.info(infos, first)
