@@ -135,6 +135,9 @@ class Config:
     the defaults shown here)."""
     num_workers: int | Auto = flag("auto", 0, 4096)
     """Worker processes that step the environments (0: none, auto: one per core)."""
+    threads: int | Auto = flag("auto", 1, 1024)
+    """Threads of the learner (auto: one per core for images on the CPU, else one, or two for large
+    minibatches of an mlp); 1 is fastest where other jobs use the cores."""
     step_timeout: float = flag(60.0, TINY, 1e9)
     """Seconds that a call of an environment may take before its worker is replaced."""
     device: str = "cpu"

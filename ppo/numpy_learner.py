@@ -68,7 +68,7 @@ class NumpyLearner(Learner):
 
     def _start(self, size: int, function: Callable[..., Any], *arguments: Any) -> Any:
         """Start a function in the thread if there is enough work; return what waits for it."""
-        if size * len(self.weights) < MIN_WORK:
+        if self.config.threads == 1 or size * len(self.weights) < MIN_WORK:
             return partial(function, *arguments)
         return self.thread.submit(function, *arguments).result
 

@@ -1,5 +1,6 @@
 """Training: collect, estimate advantages, update, log, save."""
 
+import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ from ppo.settings import settle
 if TYPE_CHECKING:
     from ppo.policy import Evaluation
     from ppo.run import Run
+
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # else idle threads keep cores from other jobs
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,9 @@ def _train(given: Mapping[str, Any], callbacks: Any, signals: StopSignals) -> Ru
     settings = settle(values, callbacks)
     config = settings.spaces.config
     has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
-    num_threads = available_cores() if has_large_matrices else 1
+    num_threads = config.threads
+    if num_threads == "auto":
+        num_threads = available_cores() if has_large_matrices else 1
     loggers = make_loggers(config, settings.notes)
     with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
         from ppo.run import Run  # torch is imported while the workers start

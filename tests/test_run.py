@@ -177,6 +177,23 @@ def test_what_torch_was_told_before_changes_nothing(within, model, tmp_path):
     assert_same_state(tmp_path / "usual", tmp_path / "told")
 
 
+class Threads(Callback):
+    def on_batch(self, run: Any, batch: Any) -> None:
+        self.seen = torch.get_num_threads()
+
+    def on_iteration(self, run: Any) -> None:
+        self.has_helper = bool(run.learner.thread._threads)
+
+
+@pytest.mark.parametrize(("threads", "seen"), [("auto", 1), (1, 1), (3, 3)])
+def test_the_learner_has_as_many_threads_as_are_given(threads, seen, tmp_path, monkeypatch):
+    monkeypatch.setattr("ppo.numpy_learner.MIN_WORK", 0)
+    before = torch.get_num_threads()
+    train(Constant, tmp_path, 1, [told := Threads()], threads=threads)
+    assert (told.seen, torch.get_num_threads()) == (seen, before)
+    assert told.has_helper == (threads != 1)
+
+
 def test_the_same_command_goes_on_and_after_the_end_exits_with_0(tmp_path):
     line = [*LINE, f"--run_dir={tmp_path / 'run'}"]
     assert main(line) == 0
