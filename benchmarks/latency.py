@@ -91,9 +91,9 @@ def own_calls(model: str) -> dict[str, Call]:
     many = [one] * ROWS
     return {
         "predict": lambda: alone.predict(one),
-        "predict, random": lambda: alone.predict(one, deterministic=False),
+        "predict, random": lambda: alone.predict(one, stochastic=True),
         f"predict_batch of {ROWS}": lambda: beside.predict_batch(many),
-        f"predict_batch of {ROWS}, random": lambda: beside.predict_batch(many, deterministic=False),
+        f"predict_batch of {ROWS}, random": lambda: beside.predict_batch(many, stochastic=True),
         "values": lambda: alone.values([one]),
         f"values of {ROWS}": lambda: beside.values(many),
     }

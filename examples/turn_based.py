@@ -67,7 +67,7 @@ class Game(gymnasium.Env):
             return self.drop(self.np_random.choice(np.flatnonzero(mask)), -1)
         self.opponent.generator = self.np_random
         info = {"action_mask": mask}
-        return self.drop(self.opponent.predict(-self.board, deterministic=False, info=info), -1)
+        return self.drop(self.opponent.predict(-self.board, stochastic=True, info=info), -1)
 
     def drop(self, column: int, stone: int) -> float:
         """Drop a stone, 1 or -1, into a column that is not full; return it if it wins, else 0."""

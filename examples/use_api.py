@@ -26,7 +26,7 @@ def main(total_steps: int = 50_000) -> None:
     policy.reset()
     total, is_over = 0.0, False
     while not is_over:
-        action = policy.predict(observation, deterministic=True, info=info)
+        action = policy.predict(observation, info=info)
         observation, reward, terminated, truncated, info = env.step(action)
         total, is_over = total + float(reward), terminated or truncated
     print("one more:", total)

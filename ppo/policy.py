@@ -90,19 +90,19 @@ class Policy:
         """Forget earlier steps; call it at the start of each episode that predict plays."""
         self.readers: list[Reader] = []
 
-    def predict(self, observation: Any, *, deterministic: bool = True, info: Any = None) -> Any:
+    def predict(self, observation: Any, *, stochastic: bool = False, info: Any = None) -> Any:
         """Return the action for an observation of the environment, as its step takes it.
 
-        deterministic: the most likely action, rather than a sample; info: the environment's, which
-        may have an action_mask."""
+        stochastic: a sample, rather than the most likely action; info: the environment's, which may
+        have an action_mask."""
         infos = None if info is None else [info]
-        return self.predict_batch([observation], deterministic=deterministic, infos=infos)[0]
+        return self.predict_batch([observation], stochastic=stochastic, infos=infos)[0]
 
     def predict_batch(
         self,
         observations: Sequence[Any],
         *,
-        deterministic: bool = True,
+        stochastic: bool = False,
         infos: Sequence[Any] | None = None,
     ) -> Sequence[Any]:
         """Return the actions for n observations, of n environments that begin together."""
@@ -112,7 +112,7 @@ class Policy:
         if self.spaces.has_masks:
             places = zip(infos or [{}] * len(observations), observations, strict=True)
             mask = np.stack([self.to_mask(_mask_in(*pair)) for pair in places])
-        generator = None if deterministic else self.generator
+        generator = self.generator if stochastic else None
         rows = _read(self.readers, observations)
         return self.to_actions(self.act(rows, generator, mask, self.states))
 

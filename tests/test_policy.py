@@ -227,3 +227,22 @@ def test_a_part_of_that_name_is_observed_if_it_is_no_mask_or_was_none(size, tmp_
     assert policy.evaluate(1).returns
     assert not policy.spaces.has_masks
     assert policy.spaces.layout.tables["observations"].shape == (3 + size,)
+
+
+class Guess(Constant):
+    """Pays if both actions have been taken in an episode."""
+
+    observation_space = Box(0, 1, (1,))
+
+    def step(self, action: Any) -> Any:
+        self.chosen = {action, *([] if self.steps == 0 else self.chosen)}
+        shown, _, *ended, info = super().step(action)
+        return shown, float(self.steps == 10 and len(self.chosen) == 2), *ended, info
+
+
+@pytest.mark.parametrize(("env", "is_noted"), [(Guess, True), (Constant, False)])
+def test_a_policy_that_needs_chance_is_noted_with_the_flag(env, is_noted, tmp_path, capfd):
+    train(env, tmp_path, 2, eval_episodes=10)
+    assert ("--stochastic" in capfd.readouterr().err) == is_noted
+    results = [load_policy(tmp_path, env).evaluate(10, stochastic=x).mean for x in (False, True)]
+    assert (results[0] < results[1]) == is_noted
