@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ppo import __version__
-from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
+from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest, wrapped
 from ppo.extras import COMMANDS, FLAGS
 from ppo.flags import AllFlags, checked, flags_of, help_of, split
 
@@ -20,7 +20,8 @@ USAGE = f"""Train PPO on ENV, or evaluate runs or policy files:
   ppo [train] [ENV] [--flag=value ...]
   ppo evaluate RUN ... [--flag=value ...]
 
-Commands: train, {", ".join(sorted(COMMANDS))}. --help=all shows every flag.
+Commands: train, {", ".join(sorted(COMMANDS))}.
+--help=all shows every flag.
 
   --config
       File of flags in TOML or JSON, such as run.toml."""
@@ -44,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("PPO_DEBUG"):
             traceback.print_exc()
         sentence, *details = error.args
-        print(*filter(None, details), f"error: {sentence}", sep="\n", file=sys.stderr)
+        line = f"error: {sentence}"
+        line = wrapped(line) if sys.stderr.isatty() else line
+        print(*filter(None, details), line, sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

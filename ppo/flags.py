@@ -3,7 +3,6 @@
 import ast
 import inspect
 import json
-import textwrap
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
@@ -16,7 +15,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from ppo.config import Adaptive, Config, Linear, Sizes
-from ppo.errors import ConfigError, reason, suggest
+from ppo.errors import ConfigError, reason, suggest, wrapped
 from ppo.extras import FLAGS as EXTRA_FLAGS
 
 ALIASES = {
@@ -224,5 +223,5 @@ def help_of(flags: Flags) -> str:
         if isinstance(default, bool) or default is None:
             default = str(default).lower()
         text = f"{flag.help} ({flag.form}; default: {default})"
-        lines += [f"  --{name}", textwrap.indent(textwrap.fill(text, 72), "      ")]
+        lines += [f"  --{name}", wrapped(text, "      ")]
     return "\n".join(lines)

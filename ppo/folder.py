@@ -9,7 +9,7 @@ from typing import Any
 
 from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
-from ppo.errors import CheckpointError, ConfigError, RunInUse
+from ppo.errors import CheckpointError, ConfigError, RunInUse, wrapped
 
 WRITTEN = "config.json metrics.csv evaluations.jsonl summary.json checkpoints/best.safetensors"
 
@@ -71,8 +71,8 @@ class RunFolder:
             if "lock" not in left:
                 (self.path / "lock").unlink()
             raise ConfigError(
-                f"the folder {self.path} is not empty, and no run is overwritten: choose another "
-                f"by --run_dir or --name, or go on with --resume={self.path}"
+                f"the folder {self.shown} is not empty, and no run is overwritten: choose another "
+                f"by --run_dir or --name, or go on with --resume={self.shown}"
             )
 
     def __enter__(self) -> "RunFolder":
@@ -89,7 +89,7 @@ class RunFolder:
 
     def note(self, sentence: str, details: str = "") -> None:
         """Show a sentence to the user, and keep it in notes.txt, with details (a traceback)."""
-        print(sentence, file=sys.stderr)
+        print(wrapped(sentence) if sys.stderr.isatty() else sentence, file=sys.stderr)
         with suppress(OSError), (self.path / "notes.txt").open("a", errors="replace") as file:
             file.write(f"{sentence}\n{details}")
 

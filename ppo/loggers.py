@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ppo.callbacks import Callback
 from ppo.checkpoint import write
 from ppo.config import Config
-from ppo.errors import ConfigError, suggest
+from ppo.errors import ConfigError, suggest, wrapped
 from ppo.extras import LOGGERS
 from ppo.imports import import_named
 from ppo.rollout import Metrics
@@ -26,9 +26,7 @@ SECONDS_BETWEEN_LINES = 5.0
 SHOWN = {
     "return": RETURN,
     "length": "episode_length_mean",
-    "value loss": "value_loss",
     "KL": "approx_kl",
-    "entropy": "entropy",
 }
 
 
@@ -86,7 +84,8 @@ class Console(Logger):
         self.last_time = -SECONDS_BETWEEN_LINES
 
     def on_start(self, run: "Run") -> None:
-        print(*self.notes, f"run folder: {run.folder.shown}", sep="\n", flush=True)
+        lines = map(wrapped, [*self.notes, f"run folder: {run.folder.shown}"])
+        print(*lines, sep="\n", flush=True)
 
     def on_iteration(self, run: "Run") -> None:
         is_last = run.iteration == run.config.iterations or run.stop_reason
@@ -104,7 +103,7 @@ class Console(Logger):
                 parts.append(f"{label} {metrics[name]:.4g}")
         if run.stop_reason:
             parts.append(f"the run ends early: {run.stop_reason}")
-        print(", ".join(parts), flush=True)
+        print(wrapped(", ".join(parts)), flush=True)
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
         if result.returns:

@@ -127,7 +127,7 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
     if received := run.signals.received:
         raise Interrupted(
             f"{received.name}: saved after step {run.state.get('step', 0):,}; go on with "
-            f"--resume={folder.path}",
+            f"--resume={folder.shown}",
             received,
         )
     summary = RunSummary(

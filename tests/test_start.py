@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from ppo.cli import main
 from tests.running import ROOT, python, running
 from tests.worlds import Imports
 
@@ -54,3 +55,26 @@ def test_a_working_folder_with_modules_of_the_same_names_does_not_disturb(start,
     done = python(*start, "--env_name=CartPole-v1", *flags, cwd=tmp_path, **path)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("line", [["--help=all"], ["--help"], ["evaluate", "--help"]])
+def test_help_has_80_columns_and_whole_words(line, capsys):
+    assert main(line) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = {word for line in lines for word in line.split()}
+    assert not [word for word in words if word.endswith("-") and len(word) > 1]
+
+
+def test_lines_have_80_columns_and_paths_are_as_typed(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--num_workers=0", "--total_steps=8192", "--seed=3", "--max_episode_steps=20"]
+    assert main(["LunarLander-v3", *flags]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "run folder: runs/LunarLander-v3-1" in lines
+    assert max(map(len, lines)) <= 80
+    assert {"num_minibatches=32", "entropy_coef=0.0"} <= {x for line in lines for x in line.split()}
+    assert main(["LunarLander-v3", *flags, "--run_dir=runs/LunarLander-v3-1"]) == 2
+    error = capsys.readouterr().err
+    assert "--resume=runs/LunarLander-v3-1" in error
+    assert str(tmp_path) not in error
