@@ -21,7 +21,6 @@ from gymnasium.envs.registration import (
     parse_env_id,
     registry,
 )
-from gymnasium.wrappers import TimeLimit
 
 from ppo.config import Config
 from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
@@ -123,10 +122,11 @@ class EnvMaker:
         steps = config.max_episode_steps or spec.max_episode_steps or limit
         spec = replace(spec, kwargs=kwargs)
         # gymnasium's own checker would cost time in every step.
-        made = gymnasium.make(spec, steps, disable_env_checker=True)
-        if config.max_episode_steps:
-            set_limit(made, config.max_episode_steps)
-        env = self._wrap(made)
+        env = inner = gymnasium.make(spec, steps, disable_env_checker=True)
+        while config.max_episode_steps and isinstance(inner, Wrapper):
+            vars(inner)["_max_episode_steps"] = steps  # of any TimeLimit that its maker has added
+            inner = inner.env
+        env = self._wrap(env)
         if config.frame_skip != "auto" and config.frame_skip > 1:
             env = RepeatAction(env, config.frame_skip)
         return RecordEpisode(env)
@@ -152,14 +152,6 @@ class EnvMaker:
             if name in parts or env.has_wrapper_attr(name):
                 env = resolve_name(path)(env)
         return env
-
-
-def set_limit(env: Any, steps: int) -> None:
-    """Set all time limits around an environment, also those that its maker has added."""
-    while isinstance(env, Wrapper):
-        if isinstance(env, TimeLimit):
-            env._max_episode_steps = steps
-        env = env.env
 
 
 @contextmanager

@@ -37,25 +37,21 @@ class Part(NamedTuple):
         return is_large and isinstance(self.space, Box) and self.space.dtype == np.uint8
 
     def array(self, observation: Any) -> ndarray:
-        """Return what an observation holds of this part. Raises BadValue for what its space's
-        dtype cannot hold."""
-        array = shaped(reduce(getitem, self.path, observation), self.space, self.name)
-        dtype = self.space.dtype
-        if array.dtype == dtype or array.dtype.kind == dtype.kind == "f":
-            return array
-        with suppress(TypeError, ValueError):
-            converted = array.astype(dtype)
-            if dtype.kind == "f" or np.array_equal(converted, array):
-                return converted
-        raise BadValue(f"its {self.name} {array!r:.200} cannot be {dtype}, as in its space")
+        """Return this part of an observation, in the dtype of its space. Raises BadValue."""
+        name = f" {self.name}" if self.path else ""
+        array = shaped(reduce(getitem, self.path, observation), self.space, name)
+        try:
+            return array.astype(self.space.dtype, copy=False)
+        except (TypeError, ValueError) as error:
+            raise BadValue(f"its observation{name} {array} cannot be {self.space.dtype}") from error
 
     def vector(self, observation: Any) -> Any:
-        """Return the numbers of this part (K,). Raises BadValue for choices that there are not."""
+        """Return the numbers of this part (K,). Raises BadValue for a choice that is not there."""
         array = self.array(observation)
         if isinstance(self.space, Box):
             return array.ravel()
         if not self.space.contains(array):
-            raise BadValue(f"its {self.name} {array} is not in {self.space}")
+            raise BadValue(f"its observation {array} is not in {self.space}")
         return flatten(self.space, array)
 
 
@@ -111,9 +107,8 @@ class Layout:
     @property
     def hints(self) -> list[str]:
         """What to tell the user of numbers that may be meant as images."""
-        found = [x for x in self.vectors if len(x.space.shape) > 1]
-        large = [x for x in found if max(x.space.shape) >= MIN_SIDE]
-        large = [x for x in large if 2 * sorted(x.space.shape)[-2] >= MIN_SIDE]
+        found = [(x, sorted(x.space.shape)) for x in self.vectors if len(x.space.shape) > 1]
+        large = [x for x, sizes in found if sizes[-1] >= MIN_SIDE <= 2 * sizes[-2]]
         return [f"{x.name} {x.space.shape} {x.space.dtype} is no image: {WAY}" for x in large]
 
     def table_of(self, image: Part) -> str:
@@ -157,15 +152,18 @@ class Reader:
         return rows
 
 
-def shaped(value: Any, space: Any, name: str = NUMBERS) -> ndarray:
-    """Return a value as an array. Raises BadValue unless it has the shape of its space: numpy
-    would write a single number to a whole row without a word."""
+def shaped(value: Any, space: Any, name: str = "") -> ndarray:
+    """Return a value as an array. Raises BadValue unless it has the shape of its space, whose dtype
+    holds its numbers: numpy would write one number to a whole row, or 0 for 0.5."""
     try:
         array = np.asarray(value)
+        is_cast = space.dtype.kind in "iu" and array.dtype != space.dtype
+        is_lossy = is_cast and (array != array.astype(space.dtype)).any()
     except Exception as error:
         with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
             return shaped(value.numpy(force=True), space, name)
-        raise BadValue(f"its {name} {value!r:.200} cannot be an array") from error
-    if array.shape != space.shape:
-        raise BadValue(f"its {name} had the shape {array.shape}, its space has {space.shape}")
+        raise BadValue(f"its observation{name} {value!r:.200} cannot be {space.dtype}") from error
+    if array.shape != space.shape or is_lossy:
+        found, needed = (f"{x.shape} of {x.dtype}" for x in (array, space))
+        raise BadValue(f"its observation{name} had the shape {found}, its space has {needed}")
     return array

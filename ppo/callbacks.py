@@ -1,10 +1,10 @@
 """Callbacks: code of yours that a run calls. This module imports no torch."""
 
 from collections.abc import Sequence
+from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ppo.config import name_of
 from ppo.errors import ConfigError
 from ppo.extras import FLAGS
 from ppo.flags import checked, flags_of
@@ -65,18 +65,13 @@ class Callback:
 
 
 def make_callbacks(given: Any) -> list[Callback]:
-    """Return callbacks, given one or several as objects, classes, or names as in --callback. Raises
-    ConfigError for anything else."""
-    found = []
-    for thing in given if isinstance(given, (list, tuple)) else [given]:
-        if isinstance(thing, Callback):
-            found.append(thing)
-            continue
-        try:
-            found.append(import_named(thing, "callback", Callback)())
-        except TypeError as error:
-            raise ConfigError(f"--callback={name_of(thing)} cannot be made ({error})") from error
-    return found
+    """Return one or several callbacks, given as objects, classes or names. Raises ConfigError."""
+    things = given if isinstance(given, (list, tuple)) else [given]
+    try:
+        made = [import_named(x, "callback", Callback) for x in things]
+        return [x() if isinstance(x, (type, partial)) else x for x in made]
+    except TypeError as error:
+        raise ConfigError(f"--callback={given} cannot be made ({error})") from error
 
 
 def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ppo import __version__
-from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest, wrapped
+from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
 from ppo.extras import COMMANDS, FLAGS
 from ppo.flags import AllFlags, checked, flags_of, help_of, split
 
@@ -45,9 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if os.environ.get("PPO_DEBUG"):
             traceback.print_exc()
         sentence, *details = error.args
-        line = f"error: {sentence}"
-        line = wrapped(line) if sys.stderr.isatty() else line
-        print(*filter(None, details), line, sep="\n", file=sys.stderr)
+        print(*filter(None, details), f"error: {sentence}", sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -179,13 +179,9 @@ def flag_names(scope: str | None = None) -> list[str]:
 
 
 def name_of(thing: Any) -> str:
-    """Return a text, or the module:Name of a class or function, with the arguments of a partial, or
-    else of an object's class."""
+    """Return a text, or the module:Name of a class or function, or else of an object's class."""
     if isinstance(thing, str):
         return thing
-    if isinstance(thing, partial):
-        arguments = ",".join(f"{name}={value!r}" for name, value in thing.keywords.items())
-        return f"{name_of(thing.func)}({arguments})"
     named = thing if hasattr(thing, "__qualname__") else type(thing)
     return f"{named.__module__}:{named.__qualname__}"
 

@@ -2,8 +2,12 @@
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from functools import partial
 from signal import Signals
 from textwrap import fill
+
+# Break a line of 80 columns or more between words.
+wrapped = partial(fill, width=80, break_long_words=False, break_on_hyphens=False)
 
 
 class PPOError(Exception):
@@ -71,15 +75,3 @@ def reason(error: BaseException) -> str:
     except Exception:  # an exception of the user's may not have a text
         return name
     return f"{name}: {text}" if text else name
-
-
-def wrapped(line: str, indent: str = "") -> str:
-    """Break a line between words, to at most 80 columns."""
-    return fill(
-        line,
-        80,
-        initial_indent=indent,
-        subsequent_indent=indent or "  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

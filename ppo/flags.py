@@ -223,5 +223,6 @@ def help_of(flags: Flags) -> str:
         if isinstance(default, bool) or default is None:
             default = str(default).lower()
         text = f"{flag.help} ({flag.form}; default: {default})"
-        lines += [f"  --{name}", wrapped(text, "      ")]
+        indent = " " * 6
+        lines += [f"  --{name}", wrapped(text, initial_indent=indent, subsequent_indent=indent)]
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
-from ppo.errors import CheckpointError, ConfigError, RunInUse, wrapped
+from ppo.errors import CheckpointError, ConfigError, RunInUse
 
 WRITTEN = "config.json metrics.csv evaluations.jsonl summary.json checkpoints/best.safetensors"
 
@@ -89,7 +89,7 @@ class RunFolder:
 
     def note(self, sentence: str, details: str = "") -> None:
         """Show a sentence to the user, and keep it in notes.txt, with details (a traceback)."""
-        print(wrapped(sentence) if sys.stderr.isatty() else sentence, file=sys.stderr)
+        print(sentence, file=sys.stderr)
         with suppress(OSError), (self.path / "notes.txt").open("a", errors="replace") as file:
             file.write(f"{sentence}\n{details}")
 

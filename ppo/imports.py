@@ -20,9 +20,8 @@ def is_path(text: str) -> bool:
 
 
 def import_named(thing: Any, flag: str, base: type | None = None) -> Any:
-    """Import what module:Name or file.py:Name names; Name(key=literal) binds arguments to it. What
-    is not a text stands for itself. flag: for messages. Raises ConfigError if that fails, or if it
-    is not a subclass of base."""
+    """Import what a text names: module:Name or file.py:Name; Name(key=literal) binds arguments.
+    flag: for messages. Raises ConfigError if that fails, or if it is not of the class base."""
     found = thing
     path, _, arguments = thing.partition("(") if isinstance(thing, str) else ("", "", "")
     if path:
@@ -34,7 +33,7 @@ def import_named(thing: Any, flag: str, base: type | None = None) -> Any:
                 raise ConfigError(f"--{flag}={thing}: {place} has no {name}{hint}")
             found = getattr(found, attribute)
     kind = found.func if isinstance(found, partial) else found
-    if base and not (isinstance(kind, type) and issubclass(kind, base)):
+    if base and not (isinstance(kind, base) or (isinstance(kind, type) and issubclass(kind, base))):
         raise ConfigError(f"--{flag}={thing} is not a subclass of {base.__name__}")
     if not arguments:
         return found

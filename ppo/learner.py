@@ -38,9 +38,8 @@ class Learner:
     """Own a model's weights (P,), gradients (P,) and optimizer, and improve it with each rollout.
 
     Override loss() for another objective, advantages() for another estimator, or gradient() and
-    evaluate() for another way of computing them. Parameters whose requires_grad is False, or that
-    no loss depends on, stay as they are, whatever the optimizer. Callbacks that override loss add
-    to it."""
+    evaluate() for another way of computing them. Parameters whose requires_grad is False or that no
+    loss depends on stay, whatever the optimizer. Callbacks that override loss add to it."""
 
     coefficients: Any  # a Config whose schedules are the numbers of the iteration
 

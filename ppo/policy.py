@@ -110,8 +110,9 @@ class Policy:
             self.readers, self.states = self._begin(len(observations))
         mask = EMPTY
         if self.spaces.has_masks:
-            places = zip(infos or [{}] * len(observations), observations, strict=True)
-            mask = np.stack([self.to_mask(_mask_in(*pair)) for pair in places])
+            seen = [x if isinstance(x, Mapping) else {} for x in observations]  # as PettingZoo's
+            places = [{**x, **info} for x, info in zip(seen, infos or seen, strict=True)]
+            mask = np.stack([self.to_mask(place.get(ACTION_MASK)) for place in places])
         generator = self.generator if stochastic else None
         rows = _read(self.readers, observations)
         return self.to_actions(self.act(rows, generator, mask, self.states))
@@ -202,12 +203,6 @@ class Policy:
     def save(self, path: str | Path) -> None:
         """Save the policy alone, without what training needs. Raises OSError."""
         save(Path(path), self.state)
-
-
-def _mask_in(*places: Any) -> Any:
-    """Return the mask of an info or, as PettingZoo has it, of an observation, None without one."""
-    found = [x[ACTION_MASK] for x in places if isinstance(x, Mapping) and ACTION_MASK in x]
-    return found[0] if found else None
 
 
 def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:

@@ -33,7 +33,7 @@ from ppo.process import StopSignals
 from ppo.rollout import Batch, Metrics, Rollout, share_memory
 from ppo.settings import Settings
 from ppo.state import policy_state, take
-from ppo.statistics import RETURN, EpisodeStatistics
+from ppo.statistics import EpisodeStatistics
 
 LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
@@ -276,18 +276,14 @@ class Run:
         return result
 
     def compare(self, result: Evaluation) -> None:
-        """Note an evaluation that is below training by more than a standard deviation and three
-        standard errors."""
-        trained = self.metrics.get(RETURN)
-        if trained is None or result.mean is None or self.config.eval_env is not None:
-            return
-        spread = max(np.std(self.episodes.returns), np.std(result.returns))
-        least = spread * max(1, 3 / math.sqrt(len(result.returns)))
-        if trained - result.mean > max(least, 0.05 * abs(trained)):
-            self.note(
-                f"the evaluation, by the likeliest actions, is far below training ({trained:.4g}): "
-                f"try ppo evaluate {self.folder.shown} --stochastic"
-            )
+        """Note an evaluation that is below training by a standard deviation and three errors."""
+        trained = [] if self.episodes.waiting else self.episodes.returns
+        if trained and result.returns and self.config.eval_env is None:
+            spread = max(np.std(trained), np.std(result.returns), 0.05 * abs(np.mean(trained)))
+            least = spread * max(1, 3 / math.sqrt(len(result.returns)))
+            if np.mean(trained) - np.mean(result.returns) > least:
+                why = "the evaluation, by the likeliest actions, is far below training"
+                self.note(f"{why}: try ppo evaluate {self.folder.shown} --stochastic")
 
     def notify(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks in turn. A logger that raises is dropped."""

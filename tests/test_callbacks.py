@@ -9,11 +9,11 @@ import torch
 from gymnasium.wrappers import OrderEnforcing
 
 import ppo
-from ppo import Learner
+from ppo import Config, Learner
 from ppo.callbacks import Callback
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
-from tests.running import SMALL, Own, iterate, make_spaces, rows, running, train
+from tests.running import SMALL, Own, iterate, rows, running, train
 from tests.test_clone import Signs
 from tests.worlds import Constant
 
@@ -125,29 +125,32 @@ class Sized(Own):
         self.extra = torch.nn.Linear(number, 1)
 
 
-def cases() -> Any:
-    """Yield a flag and what may be given for it."""
-    for flag, kind in (
-        ("callback", Told),
-        ("callbacks", Told),
+NAME = "tests.test_callbacks:{0.__name__}".format
+
+
+@pytest.mark.parametrize(
+    ("flag", "thing"),
+    [
+        *((flag, thing) for flag in ("callback", "callbacks") for thing in (Told, NAME(Told))),
+        ("callbacks", [Told(3), Told, f"{NAME(Told)}(number=3)"]),
+        ("callbacks", partial(Told, number=3)),
         ("learner", Fitted),
+        ("learner", partial(Fitted, number=3)),
+        ("learner", f"{NAME(Fitted)}(number=3)"),
         ("model", Sized),
-    ):
-        name = f"tests.test_callbacks:{kind.__name__}"
-        yield from ((flag, x) for x in (kind, partial(kind, number=3), name, f"{name}(number=3)"))
-    spaces = make_spaces(Signs.observation_space, Signs.action_space)
-    yield "model", Sized(spaces.observations, spaces.actions, spaces.config)
-    yield from (("callback", Told(3)), ("callbacks", Told(3)), ("callbacks", [Told, Told(3)]))
-    yield from (("wrapper", OrderEnforcing), ("wrapper", [partial(OrderEnforcing)]))
-
-
-@pytest.mark.parametrize(("flag", "thing"), cases())
+        ("model", partial(Sized, number=3)),
+        ("model", f"{NAME(Sized)}(number=3)"),
+        ("model", Sized(Signs.observation_space, Signs.action_space, Config())),
+        ("wrapper", OrderEnforcing),
+        ("wrapper", [partial(OrderEnforcing)]),
+    ],
+)
 def test_code_comes_as_a_class_an_object_or_a_name_with_arguments(flag, thing, tmp_path, capfd):
     given = {**SMALL, "total_steps": 64, "run_dir": str(tmp_path / "x"), flag: thing}
     ppo.train(Signs, **given)
     assert ("told" in capfd.readouterr().err) == (flag in ("callback", "callbacks"))
     if flag == "model":
-        again = {} if "number" in str(thing) or isinstance(thing, str) else {"model": thing}
+        again = {} if isinstance(thing, str) else {"model": thing}
         assert ppo.load_policy(tmp_path / "x", Signs, **again).evaluate(1).returns
 
 

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from ppo.config import Config
 from ppo.envs.observations import NUMBERS, Layout, Part, Reader
-from ppo.errors import ConfigError
+from ppo.errors import BadValue, ConfigError
 from ppo.extras import check
-from ppo.models.actor_critic import FeedForward
 from ppo.settings import settle
-from tests.running import VECTOR
+from tests.running import VECTOR, Own
 from tests.worlds import Constant
 
 WEIGHTS = np.array([0.299, 0.587, 0.114])  # of red, green and blue, by ITU-R BT.601
@@ -67,15 +66,6 @@ def showing(space: Any) -> Any:
             return space.sample(), *super().step(action)[1:]
 
     return Shown
-
-
-class Reading(FeedForward):
-    """Stands for a network of one's own."""
-
-
-def test_a_box_alone_in_a_dict_is_read():
-    row = reader_of(Dict(a=Box(-1, 1, (2,))))({"a": np.float32([0.5, -0.5])})
-    assert row[NUMBERS].tolist() == [0.5, -0.5]
 
 
 def test_bytes_are_joined():
@@ -148,15 +138,8 @@ def noise(*shape: int) -> Any:
 @pytest.mark.parametrize(
     ("shape", "is_image"),
     [
-        ((3, 30, 64), True),
-        ((3, 64, 30), True),
-        ((30, 64, 3), True),
-        ((1, 36, 20), True),
-        ((4, 30, 40), True),
-        ((64, 30), True),
-        ((3, 35, 35), False),
-        ((35, 35, 3), False),
-        ((35, 35, 40), False),
+        *((x, True) for x in [(3, 30, 64), (3, 64, 30), (30, 64, 3), (1, 36, 20), (64, 30)]),
+        *((x, False) for x in [(3, 35, 35), (35, 35, 3), (35, 35, 40)]),
     ],
 )
 def test_the_sides_without_the_channels_tell_an_image_from_numbers(shape, is_image):
@@ -176,7 +159,7 @@ def test_the_sides_without_the_channels_tell_an_image_from_numbers(shape, is_ima
 def test_numbers_that_look_like_images_are_noted_with_the_way(space, capsys):
     given = {"env_name": showing(space)}
     assert "uint8 (H, W, C)" in settle(given).notes[-1].replace("(H, W), ", "")
-    assert not settle({**given, "model": Reading}).notes[1:]
+    assert not settle({**given, "model": Own}).notes[1:]
     with pytest.raises(ConfigError, match="a CNN reads uint8"):
         settle({**given, "model": "cnn"})
     check.main([], check.Flags(steps=2), given)

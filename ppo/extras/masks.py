@@ -1,6 +1,8 @@
 """Action masks that are not in infos: put there."""
 
 import math
+from collections.abc import Callable
+from operator import itemgetter
 from typing import Any
 
 from gymnasium import Env, Wrapper
@@ -10,44 +12,35 @@ from ppo.envs.spaces import ACTION_MASK, leaves, num_choices
 
 
 class MaskInInfo(Wrapper):
-    """Put masks into infos: those that env.action_masks() returns (SB3-Contrib), or a part of
-    observations (PettingZoo, RLlib), which the space is then without."""
+    """Put into infos the masks that a function returns, given the observation."""
 
-    def __init__(self, env: Env) -> None:
+    def __init__(self, env: Env, read: Callable[[Any], Any]) -> None:
         super().__init__(env)
-        self.is_inside = holds_mask(env)
-        if self.is_inside:
-            self.observation_space = without_mask(env.observation_space)
+        self.read = read
 
     def reset(self, **options: Any) -> Any:
         observation, info = self.env.reset(**options)
-        return observation, {ACTION_MASK: self._mask(observation), **info}
+        return observation, {ACTION_MASK: self.read(observation), **info}
 
     def step(self, action: Any) -> Any:
         observation, *others, info = self.env.step(action)
-        return observation, *others, {ACTION_MASK: self._mask(observation), **info}
-
-    def _mask(self, observation: Any) -> Any:
-        if self.is_inside:
-            return observation[ACTION_MASK]
-        return self.env.get_wrapper_attr("action_masks")()
+        return observation, *others, {ACTION_MASK: self.read(observation), **info}
 
 
 def adapt(env: Env) -> Env:
-    """Return an environment whose masks, if it has any, are in its infos."""
-    has_choices = num_choices(env.action_space).any()
-    has_method = has_choices and env.has_wrapper_attr("action_masks")
-    return MaskInInfo(env) if has_method or holds_mask(env) else env
-
-
-def holds_mask(env: Any) -> bool:
-    """Return whether a part action_mask, next to others, has a number for each choice."""
+    """Put masks into infos: those of action_masks() (SB3-Contrib), or of a part of observations
+    next to others (PettingZoo, RLlib), which their space is then without."""
     observes = env.observation_space
-    keys = {*observes} if isinstance(observes, Dict) else set()
-    if ACTION_MASK not in keys or len(keys) == 1:
-        return False
-    sizes = [math.prod(leaf.shape or (0,)) for _, leaf in leaves(observes[ACTION_MASK])]
-    return sum(sizes) == num_choices(env.action_space).sum()
+    parts = observes.spaces if isinstance(observes, Dict) else {}
+    size = num_choices(env.action_space).sum()
+    sizes = [math.prod(x.shape or (0,)) for _, x in leaves(parts.get(ACTION_MASK, Dict()))]
+    if len(parts) > 1 and 0 < sum(sizes) == size:
+        env = MaskInInfo(env, itemgetter(ACTION_MASK))
+        env.observation_space = without_mask(observes)
+    elif size and env.has_wrapper_attr("action_masks"):
+        find = env.get_wrapper_attr("action_masks")
+        env = MaskInInfo(env, lambda _: find())
+    return env
 
 
 def without_mask(value: Any) -> Any:

@@ -15,9 +15,9 @@ FLAG_NAMES = """
     gamma gae_lambda clip_coef clip_value_coef normalize_advantages entropy_coef value_coef
     max_grad_norm target_kl learner callback model hidden_size num_layers activation
     share_trunk log_std_init name run_dir resume eval_every eval_episodes
-    checkpoint_every logger num_workers device precision inference init_from freeze critic_warmup
-    teacher teacher_coef use_sde sde_sample_freq policy_keys value_keys preset step_timeout
-    stop_when patience max_time video_every demonstrations
+    checkpoint_every logger num_workers threads device precision inference init_from freeze
+    critic_warmup teacher teacher_coef use_sde sde_sample_freq policy_keys value_keys preset
+    step_timeout stop_when patience max_time video_every demonstrations
 """
 FLAGS = FLAG_NAMES.split()
 VALUES = ("", "text", "-1", "0", "1e99", "nan", "none", "1,2")
