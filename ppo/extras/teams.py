@@ -1,8 +1,8 @@
 """Teams of agents: parallel environments as PettingZoo's, each of whose agents is a column."""
 
 import importlib
-from collections.abc import Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from ppo.envs.episodes import Values, set_attributes
 from ppo.envs.make import EnvMaker
 from ppo.envs.spaces import ACTION_MASK
 from ppo.errors import BadValue, ConfigError
-from ppo.extras.vector import MaskedReset, Results, VectorColumns
+from ppo.extras.vector import MaskedReset, Results, Seeds, VectorColumns
 
 PREFIX = "PettingZoo/"
 TEAM_RETURN = "team_return"
@@ -40,75 +40,78 @@ class Team(MaskedReset):
 
     is_whole = False
 
-    def __init__(self, copies: Sequence[Any], limit: int | None) -> None:
+    def __init__(self, copies: list[Any], limit: int | None) -> None:
         self.copies = copies
         self.env = copies[0]
         self.limit = limit
         self.agents = [*self.env.possible_agents]
         self.size = len(self.agents)
         self.num_envs = self.size * len(copies)
-        self.observation_space, self.action_space = common_spaces(self.env)
-        self.has_masks_inside = ACTION_MASK in getattr(self.observation_space, "spaces", ())
-        if self.has_masks_inside:
-            self.observation_space = without_mask(self.observation_space)
-        self.present = np.zeros(self.num_envs, np.bool_)
-        self.observations: list[Any] = [None] * self.num_envs
-        self.infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        self.lengths = np.zeros(len(copies), np.int64)
+        observes, self.action_space = common_spaces(self.env)
+        self.has_masks_inside = ACTION_MASK in getattr(observes, "spaces", ())
+        self.observation_space = without_mask(observes) if self.has_masks_inside else observes
+        self.present = np.zeros(self.num_envs, bool)
+        self.observations = [None] * self.num_envs
+        self.infos = [{}] * self.num_envs
+        self.lengths = np.zeros(len(copies), int)
         self.returns = np.zeros(len(copies))
-        self.is_over = np.ones(len(copies), np.bool_)
+        self.is_over = np.ones(len(copies), bool)
 
-    def reset(self, seeds: Sequence[int]) -> tuple[Any, Any]:
+    def reset(self, seeds: Seeds) -> None:
         for number in range(len(self.copies)):
             self._reset_copy(number, seeds[number * self.size])
-        return self.observations, self.infos
 
     def step(self, actions: Any) -> Results:
         rewards = np.zeros(self.num_envs)
-        ends = np.zeros((2, self.num_envs), np.bool_)  # terminations, truncations
+        terminations, truncations = np.zeros((2, self.num_envs), bool)
         for number, env in enumerate(self.copies):
             first = number * self.size
             own = slice(first, first + self.size)
             acted = self.present[own].copy()
-            acting = {x: actions[first + i] for i, x in enumerate(self.agents) if acted[i]}
+            each = zip(self.agents, actions[own], strict=True)
+            acting = dict(compress(each, acted))
             observations, paid, terminated, truncated, infos = env.step(acting)
             self.lengths[number] += 1
-            is_late = self.limit is not None and self.lengths[number] >= self.limit
+            is_late = self.limit and self.lengths[number] >= self.limit
             for column, agent in enumerate(self.agents, first):
                 self.present[column] = agent in env.agents
                 if agent in acting:
                     rewards[column] = float(value_of(agent, paid))
-                    ends[0, column] = value_of(agent, terminated)
-                    ends[1, column] = value_of(agent, truncated) or is_late
-                if agent in acting or self.present[column]:
-                    self._read(column, value_of(agent, observations), infos.get(agent))
+                    terminations[column] = value_of(agent, terminated)
+                    truncations[column] = value_of(agent, truncated) or is_late
+                if agent in acting or agent in env.agents:
+                    self._read(column, agent, observations, infos)
             self.returns[number] += rewards[own].sum()
-            ended = ends[:, own].any(0)
-            if (acted & ~ended & ~self.present[own]).any():
+            ended = terminations[own] | truncations[own]
+            playing = self.present[own]
+            left = acted & ~playing
+            if (left & ~ended).any():
                 raise BadValue("an agent has left before its episode had ended")
-            self.is_over[number] = not (self.present[own] & ~ended).any()
+            self.is_over[number] = not (playing & ~ended).any()
             if self.is_over[number] and ended.any():
-                last = first + int(np.flatnonzero(ended)[-1])
-                self.infos[last] = {**self.infos[last], TEAM_RETURN: self.returns[number]}
-        infos_before: Any = [*self.infos]
-        return [*self.observations], rewards, ends[0], ends[1] & ~ends[0], infos_before
+                last = np.flatnonzero(ended)[-1]
+                self.infos[first + last][TEAM_RETURN] = self.returns[number]
+        return rewards, terminations, truncations & ~terminations
 
-    def restart(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Any]:
-        for column, seed in zip(np.flatnonzero(ended).tolist(), seeds, strict=True):
+    def restart(self, ended: ndarray, seeds: Seeds) -> None:
+        columns = np.flatnonzero(ended).tolist()
+        for column, seed in zip(columns, seeds, strict=True):
             number = column // self.size
             if self.is_over[number]:
                 self._reset_copy(number, seed)
-        return self.observations, self.infos
 
-    def observation(self, observations: Any, column: int) -> Any:
-        return observations[column]
+    def observation(self, column: int) -> Any:
+        return self.observations[column]
 
-    def info(self, infos: Any, column: int) -> dict[str, Any]:
-        return dict(infos[column])
+    last_observation = observation
+
+    def info(self, column: int) -> dict[str, Any]:
+        return dict(self.infos[column])
 
     def set(self, attributes: Values) -> None:
         for env in self.copies:
-            set_attributes(getattr(env, "unwrapped", env), attributes)
+            inner = getattr(env, "unwrapped", env)
+            set_attributes(inner, attributes)
 
     def _reset_copy(self, number: int, seed: int) -> None:
         env = self.copies[number]
@@ -120,13 +123,14 @@ class Team(MaskedReset):
             raise BadValue("no agent is there after its reset")
         for column, agent in enumerate(self.agents, number * self.size):
             self.present[column] = agent in env.agents
-            if self.present[column]:
-                self._read(column, value_of(agent, observations), infos.get(agent))
+            if agent in env.agents:
+                self._read(column, agent, observations, infos)
 
-    def _read(self, column: int, observation: Any, info: Any) -> None:
-        info = dict(info or {})
+    def _read(self, column: int, agent: Any, observations: Any, infos: Any) -> None:
+        observation = value_of(agent, observations)
+        info = dict(infos.get(agent) or {})
         if self.has_masks_inside:
-            info = {ACTION_MASK: observation[ACTION_MASK], **info}
+            info.setdefault(ACTION_MASK, observation[ACTION_MASK])
             observation = without_mask(observation)
         self.observations[column] = observation
         self.infos[column] = info
@@ -136,36 +140,45 @@ class TeamColumns(VectorColumns):
     """Step copies of a parallel environment; num_envs counts agents."""
 
     @staticmethod
-    def make(make_env: EnvMaker, index: int, seeds: Sequence[int]) -> Team:
+    def make(make_env: EnvMaker, index: int, seeds: Seeds) -> Team:
         """Make as many copies as have one agent for each seed; one for a first look."""
-        config, spec = make_env.config, make_env.spec
-        make: Any = spec.entry_point
-        copies = [make(**spec.kwargs)]
-        size = len(copies[0].possible_agents)
-        count = config.num_envs if len(seeds) == 1 else len(seeds)
-        if size and count % size:
+        config = make_env.config
+        copy = make_copy(make_env)
+        size = max(1, len(copy.possible_agents))
+        is_look = len(seeds) == 1
+        count = config.num_envs if is_look else len(seeds)
+        if count % size:
             raise ConfigError(
-                f"--num_envs={config.num_envs}: {spec.id} has {size} agents, which are columns: "
-                f"give each worker a multiple of {size}"
+                f"--num_envs={config.num_envs}: {make_env.spec.id} has {size} agents, which are "
+                f"columns: give each worker a multiple of {size}"
             )
-        copies += [make(**spec.kwargs) for _ in range(len(seeds) // max(1, size) - 1)]
-        return Team(copies, config.max_episode_steps)
+        others = [make_copy(make_env) for _ in range(1, len(seeds) // size)]
+        return Team([copy, *others], config.max_episode_steps)
 
     @staticmethod
     def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
         """Return the number of agents in whole teams."""
-        env: Any = make_env.spec.entry_point
-        team = env(**make_env.spec.kwargs)
-        size = len(team.possible_agents)
-        team.close()
-        return size * max(1, min(num_envs, episodes) // size)
+        copy = make_copy(make_env)
+        copy.close()
+        size = len(copy.possible_agents)
+        teams = min(num_envs, episodes) // size
+        return size * max(1, teams)
+
+
+def make_copy(make_env: EnvMaker) -> Any:
+    make: Any = make_env.spec.entry_point
+    return make(**make_env.spec.kwargs)
 
 
 def common_spaces(env: Any) -> tuple[Any, Any]:
     """Return the spaces of all agents, which share one policy. Raises ConfigError if they differ,
     or if there are no agents."""
-    found = [(env.observation_space(x), env.action_space(x)) for x in env.possible_agents]
-    if not found or any(spaces != found[0] for spaces in found):
+    found = []
+    for agent in env.possible_agents:
+        spaces = env.observation_space(agent), env.action_space(agent)
+        if spaces not in found:
+            found.append(spaces)
+    if len(found) != 1:
         raise ConfigError(
             "--env_name: agents share one policy: name them in possible_agents, and give all of "
             "them the same spaces (by supersuit's pad_observations_v0 and pad_action_space_v0)"
@@ -175,9 +188,8 @@ def common_spaces(env: Any) -> tuple[Any, Any]:
 
 def without_mask(value: Any) -> Any:
     """Return a Dict space or an observation of it without the mask, which is beside others."""
-    if isinstance(value, Dict):
-        return Dict({key: part for key, part in value.items() if key != ACTION_MASK})
-    return {key: part for key, part in value.items() if key != ACTION_MASK}
+    others = {key: part for key, part in value.items() if key != ACTION_MASK}
+    return Dict(others) if isinstance(value, Dict) else others
 
 
 def value_of(agent: Any, values: Any) -> Any:
