@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.errors import ConfigError, suggest
-from ppo.extras.vector import MaskedReset, Seeds, mapped
+from ppo.extras.vector import Info, MaskedReset, Seeds, mapped
 
 PREFIX = "EnvPool/"
 NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
@@ -49,8 +49,8 @@ class EnvPool(MaskedReset):
 
         self.observations = mapped(spread, self.observations)
 
-    def info(self, column: int) -> dict[str, Any]:
-        found = super().info(column)
+    def last_info(self, column: int) -> Info:
+        found = super().last_info(column)
         found.pop("env_id", None)
         return found
 

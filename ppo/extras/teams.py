@@ -14,7 +14,7 @@ from ppo.envs.episodes import Values, set_attributes
 from ppo.envs.make import EnvMaker
 from ppo.envs.spaces import ACTION_MASK
 from ppo.errors import BadValue, ConfigError
-from ppo.extras.vector import MaskedReset, Results, Seeds, VectorColumns
+from ppo.extras.vector import Info, MaskedReset, Results, Seeds, VectorColumns
 
 PREFIX = "PettingZoo/"
 TEAM_RETURN = "team_return"
@@ -103,10 +103,11 @@ class Team(MaskedReset):
     def observation(self, column: int) -> Any:
         return self.observations[column]
 
-    last_observation = observation
+    def info(self, column: int) -> Info:
+        return {**self.infos[column]}
 
-    def info(self, column: int) -> dict[str, Any]:
-        return dict(self.infos[column])
+    last_observation = observation
+    last_info = info
 
     def set(self, attributes: Values) -> None:
         for env in self.copies:

@@ -21,6 +21,7 @@ from ppo.envs.worker import Worker
 from ppo.errors import BadValue, ConfigError
 
 LAST_OBSERVATIONS = ("final_obs", "final_observation")  # keys of infos: gymnasium's, ManiSkill's
+Info = dict[str, Any]
 Seeds = list[int]
 Results = tuple[ndarray, ndarray, ndarray]  # rewards (n,), terminations (n,), truncations (n,)
 
@@ -92,8 +93,12 @@ class MaskedReset:
                 return column_of(arrays, column)
         return self.observation(column) if self.shows_last else None
 
-    def info(self, column: int) -> dict[str, Any]:
-        """Return the info of one environment, the last one of an episode where it has ended."""
+    def info(self, column: int) -> Info:
+        """Return the info of one environment."""
+        return info_of(self.infos, column)
+
+    def last_info(self, column: int) -> Info:
+        """Return the last info of an episode that has ended."""
         last = self.infos.get("final_info")
         return info_of(last or self.infos, column)
 
@@ -133,7 +138,7 @@ class SameStep(MaskedReset):
         self._reset(seed=seeds[0])
 
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
-        self.infos = {**self.infos, "final_info": None}
+        """They have begun."""
 
 
 class NextStep(MaskedReset):
@@ -286,7 +291,7 @@ class VectorColumns:
         over = np.flatnonzero(ended).tolist()
         for column in over:
             last = self._last(t, column) if truncated[column] else None
-            info = vector.info(column)
+            info = vector.last_info(column)
             length = int(self.lengths[column])
             info[WHOLE_EPISODE] = float(self.returns[column]), length
             self.worker.end_episode(t, column, last, info)
@@ -369,9 +374,9 @@ def to_numpy(value: Any) -> ndarray:
     return np.array(value)
 
 
-def info_of(infos: Values, column: int) -> dict[str, Any]:
+def info_of(infos: Values, column: int) -> Info:
     """Return the info of one environment."""
-    found: dict[str, Any] = {}
+    found: Info = {}
     for key, value in infos.items():
         mask = infos.get(f"_{key}")
         is_absent = mask is not None and not mask[column]
