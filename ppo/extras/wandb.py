@@ -15,7 +15,9 @@ class WeightsAndBiases(Logger):
 
     def on_start(self, run: Run) -> None:
         path = run.folder.path
-        name = path.name if path.parent.name == "runs" else f"{path.parent.name}-{path.name}"
+        name = path.name
+        if path.parent.name != "runs":
+            name = f"{path.parent.name}-{name}"
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ppo"),
             name=name,
@@ -27,8 +29,10 @@ class WeightsAndBiases(Logger):
         )
 
     def on_iteration(self, run: Run) -> None:
-        values = {name: x for name, x in run.metrics.items() if x is not None}
-        if run.is_due(10) and (returns := run.episodes.returns):
+        metrics = run.metrics.items()
+        values = {name: x for name, x in metrics if x is not None}
+        returns = run.episodes.returns
+        if returns and run.is_due(10):
             values["episode_returns"] = wandb.Histogram(returns)
         self.run.log(values, step=run.step)
 
