@@ -43,25 +43,23 @@ class Teacher(Callback):
             raise ConfigError("--teacher_coef needs --teacher: give both, or neither")
         with naming(f"--teacher={self.teacher}"):
             self.policy = load_policy(self.teacher)
+            spaces = self.policy.spaces
             own = run.spaces.layout.tables
-            tables = self.policy.spaces.layout.tables
-            check_fits(run, own, self.policy.state, tables, EQUAL)
+            check_fits(run, own, self.policy.state, spaces.layout.tables, EQUAL)
             if self.policy.actor.state_size:
                 raise ConfigError("it is recurrent: give a teacher without a memory, such as mlp")
-            make_actor = MakeTorchActor(self.policy.spaces, run.config.device)
+            make_actor = MakeTorchActor(spaces, run.config.device)
             self.actor = make_actor(self.policy.weights)
             distribution = probe(run)
             parameters(distribution)  # raises ConfigError if this policy cannot be taught
 
     def on_batch(self, run: Run, batch: Batch) -> None:
-        size = len(batch["actions"])
         tables = {}
-        for name in run.spaces.layout.tables:
+        for name, box in run.spaces.layout.tables.items():
             table = run.rollout.tables[name][:-1]
-            shape = table.shape[2:]
-            tables[name] = table.reshape(size, *shape)
+            tables[name] = table.reshape(-1, *box.shape)
         found = []
-        for first in range(0, size, NUM_ROWS):
+        for first in range(0, len(batch["actions"]), NUM_ROWS):
             rows = slice(first, first + NUM_ROWS)
             some = {name: x[rows] for name, x in tables.items()}
             inputs = self.policy.observe(some)
