@@ -137,7 +137,10 @@ class Play:
         given = self.info.get("action_mask")
         mask = mask_converter(space)(given)
         masks = mask.reshape(num_choices(space).size, -1)
-        choices = [self.generator.choice(np.flatnonzero(x)) for x in masks]
+        choices = []
+        for one in masks:
+            allowed = np.flatnonzero(one)
+            choices.append(self.generator.choice(allowed))
         actions = np.array([choices])
         return action_converter(space)(actions)[0]
 
@@ -145,11 +148,13 @@ class Play:
         for part in self.parts:
             values = part.array(observation)
             self.see(part.name, values)
-            if part.space.contains(values.astype(part.space.dtype)):
+            space = part.space
+            given = values.astype(space.dtype)
+            if space.contains(given):
                 continue
-            if not isinstance(part.space, Box):
-                raise BadValue(f"its {part.name} {values} is not in {part.space}")
-            self.outside[part.name] = part.space
+            if not isinstance(space, Box):
+                raise BadValue(f"its {part.name} {values} is not in {space}")
+            self.outside[part.name] = space
 
     def see(self, name: str, values: Any) -> None:
         is_number = values.dtype.kind in "biuf"

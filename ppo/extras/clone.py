@@ -97,7 +97,8 @@ def read(spaces: Spaces, file: Tables) -> Tables:
         raise ValueError(f"it has {len(actions)} actions in {count} steps")
     tables: Tables = {"actions": actions, "starts": starts}
     for name, box in spaces.layout.tables.items():
-        tables[name] = np.zeros((count, *box.shape), box.dtype)
+        shape = (count, *box.shape)
+        tables[name] = np.zeros(shape, box.dtype)
     for step, row in enumerate(rows):
         if starts[step]:
             reader = Reader(spaces.layout)
@@ -107,7 +108,7 @@ def read(spaces: Spaces, file: Tables) -> Tables:
     if spaces.has_masks and "action_masks" in file:
         to_mask = mask_converter(spaces.actions)
         given = file["action_masks"][rows]
-        masks = np.stack([*map(to_mask, given)])
+        masks = np.array([*map(to_mask, given)])
         choices = masks.reshape(*actions.shape, -1)
         allowed = np.take_along_axis(choices, actions[..., None], -1)
         if not allowed.all():
@@ -120,8 +121,11 @@ def read(spaces: Spaces, file: Tables) -> Tables:
 def nested(space: Any, file: Tables, row: int, name: str = "observations") -> Any:
     """Return an observation of a space, with the parts that hold numbers."""
     if isinstance(space, (Dict, Tuple)):
+        found = {}
         parts = space.items() if isinstance(space, Dict) else enumerate(space)
-        return {key: nested(part, file, row, f"{name}.{key}") for key, part in parts}
+        for key, part in parts:
+            found[key] = nested(part, file, row, f"{name}.{key}")
+        return found
     return file[name][row] if holds_numbers(space) else None
 
 
@@ -132,8 +136,8 @@ def inverse(space: Any, given: Any) -> Any:
         raise ValueError(f"actions must be in {space}")
     columns = actions.reshape(len(actions), -1)
     if not isinstance(space, Box):
-        start = getattr(space, "start", 0)
-        return columns.astype(np.int64) - np.ravel(start)
+        starts = np.ravel(getattr(space, "start", 0))
+        return columns.astype(np.int64) - starts
     shift, factor = map(np.ravel, box_scale(space))
     factor[factor == 0] = 1
     columns = (columns - shift) / factor
@@ -151,16 +155,20 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
     normalized = run.normalize.tables(tables)
     batch = {name: learner.table(x) for name, x in normalized.items()}
     episodes = np.cumsum(tables["starts"]) - 1
-    random = np.random.default_rng([run.config.seed, 6])  # no stream of ppo.envs.seeding
+    seed = [run.config.seed, 6]  # no stream of ppo.envs.seeding
+    random = np.random.default_rng(seed)
     order = random.permutation(episodes[-1] + 1)
     num_tested = max(1, len(order) // 10)
     num_tested = min(num_tested, len(order) - 1)
     is_learned = np.isin(episodes, order[num_tested:])
     learned = np.flatnonzero(is_learned)
     tested = np.flatnonzero(~is_learned) if num_tested else learned
-    named = model.named_parameters()
-    log_stds = [x for name, x in named if name.endswith("log_std")]
-    learning_rate = LEARNING_RATES[bool(run.spaces.layout.images)]
+    log_stds = []
+    for name, parameter in model.named_parameters():
+        if name.endswith("log_std"):
+            log_stds.append(parameter)
+    has_images = bool(run.spaces.layout.images)
+    learning_rate = LEARNING_RATES[has_images]
     optimizer = Adam(learner.parameter, learning_rate)
     model.train()
     with flush_denormals():
@@ -202,7 +210,7 @@ def log_likelihood(run: Run, batch: Tables, rows: Any) -> Any:
     part = Learner.gather(run.learner, batch, rows)
     inputs = [run.spaces.layout.named(part)]
     if size := run.model.state_size:
-        states = torch.zeros(1, size).to(run.config.device)
+        states = torch.zeros(1, size, device=run.config.device)
         inputs += [states, part["starts"]]
     distribution, _ = run.model(*inputs)
     if "action_masks" in part:

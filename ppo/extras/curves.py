@@ -192,9 +192,9 @@ def grouped(runs: Iterable[Record]) -> dict[str, list[Record]]:
     """Return groups of runs that differ only in their seed, by their labels."""
     groups: dict[str, list[Record]] = {}
     for run in runs:
-        same = dict.fromkeys(OF_ONE_RUN)
-        settings = json.dumps({**run.config, **same}, sort_keys=True)
-        groups.setdefault(settings, []).append(run)
+        settings = run.config | dict.fromkeys(OF_ONE_RUN)
+        key = json.dumps(settings, sort_keys=True)
+        groups.setdefault(key, []).append(run)
     return {_label(group): group for group in groups.values()}
 
 
@@ -208,12 +208,16 @@ def _label(runs: list[Record]) -> str:
 def curve(runs: Iterable[Record], name: str) -> ndarray:
     """Return the curve of a metric over steps, for which there are at most POINTS: (4, points) with
     steps, means, and the lowest and highest values, of all iterations and runs there."""
-    pairs = [(run.column("step"), run.column(name)) for run in runs]
+    pairs = []
+    for run in runs:
+        pair = run.column("step"), run.column(name)
+        pairs.append(pair)
     table = np.hstack(pairs)
     is_known = np.isfinite(table).all(axis=0)
     steps, values = table[:, is_known]
     points = []
-    for part in np.array_split(np.unique(steps), POINTS):
+    different = np.unique(steps)
+    for part in np.array_split(different, POINTS):
         if part.size:
             first, last = part[0], part[-1]
             is_here = (first <= steps) & (steps <= last)

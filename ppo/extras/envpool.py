@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.errors import ConfigError, suggest
-from ppo.extras.vector import Info, MaskedReset, Seeds, mapped
+from ppo.extras.vector import MaskedReset, Seeds, mapped
 
 PREFIX = "EnvPool/"
 NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
@@ -43,16 +43,12 @@ class EnvPool(MaskedReset):
 
         def spread(rows: ndarray) -> ndarray:
             """Return an array (n, ...) with rows (k, ...) of those that have ended."""
-            whole = np.zeros((self.num_envs, *rows.shape[1:]), rows.dtype)
+            shape = (self.num_envs, *rows.shape[1:])
+            whole = np.zeros(shape, rows.dtype)
             whole[ended] = rows
             return whole
 
         self.observations = mapped(spread, self.observations)
-
-    def last_info(self, column: int) -> Info:
-        found = super().last_info(column)
-        found.pop("env_id", None)
-        return found
 
 
 def make_envpool(

@@ -109,8 +109,8 @@ class FineTuning(Callback):
                 raise ConfigError(f"--freeze={start} is not the name of a parameter{hint}")
             for parameter in chosen:
                 parameter.requires_grad_(False)
-        learned = [x for x in parameters.values() if x.requires_grad]
-        if not learned:
+        is_learned = [x.requires_grad for x in parameters.values()]
+        if not any(is_learned):
             raise ConfigError("--freeze leaves nothing to learn: name fewer parameters")
 
     def _find_policy(self, run: Run) -> None:
@@ -164,7 +164,8 @@ def shapes_of(parts: Shaped) -> dict[str, Any]:
 def probe(run: Run) -> Any:
     """Return the policy's distribution of actions for an observation of zeros."""
     batch = {}
-    for name in (*run.spaces.layout.tables, "states"):
+    names = [*run.spaces.layout.tables, "states"]
+    for name in names:
         row = run.rollout.tables[name][0, :1]
         if row.size:
             batch[name] = run.learner.table(row)

@@ -46,7 +46,7 @@ class Keys(Callback):
             size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
         is_same = is_recurrent or self.value_keys == self.policy_keys
         is_shared = is_same and config.share_trunk
-        spaces_of_model = spaces.with_config(replace(config, share_trunk=is_shared))
+        config_of_model = replace(config, share_trunk=is_shared)
         flags = iter(["policy_keys", "value_keys"])
 
         def make_next() -> Trunk:
@@ -57,7 +57,7 @@ class Keys(Callback):
         model.num_shared_features = 0
         seed = integer_seed(config.seed, Stream.MODEL)
         torch.default_generator.manual_seed(seed)
-        type(model).__init__(model, make_next, spaces_of_model)
+        type(model).__init__(model, make_next, spaces.with_config(config_of_model))
 
 
 def some_trunk(spaces: Spaces, size: Any, flag: str, keys: str | None) -> Trunk:
@@ -100,7 +100,8 @@ class SomeParts(Trunk):
     def forward(self, observations: Any) -> Tensor:
         parts = observations
         if isinstance(observations, Tensor):  # all parts are numbers
-            rows = observations.unflatten(1, (self.layout.num_vectors, -1))
+            shape = (self.layout.num_vectors, -1)
+            rows = observations.unflatten(1, shape)
             places = self.layout.columns.items()
             parts = {name: rows[..., columns] for name, columns in places}
         if len(self.own.tables) > 1:

@@ -15,7 +15,12 @@ from ppo.errors import ConfigError, suggest
 from ppo.run import Run
 
 CONDITION = re.compile(r"^([\w./]+?)\s*(<=?|>=?)\s*([-+.\deE]+)\Z")
-COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 SOLVED = "solved"  # in place of a metric
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIAL, PROOF = 10, 100  # episodes

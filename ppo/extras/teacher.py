@@ -44,8 +44,9 @@ class Teacher(Callback):
         with naming(f"--teacher={self.teacher}"):
             self.policy = load_policy(self.teacher)
             spaces = self.policy.spaces
+            tables = spaces.layout.tables
             own = run.spaces.layout.tables
-            check_fits(run, own, self.policy.state, spaces.layout.tables, EQUAL)
+            check_fits(run, own, self.policy.state, tables, EQUAL)
             if self.policy.actor.state_size:
                 raise ConfigError("it is recurrent: give a teacher without a memory, such as mlp")
             make_actor = MakeTorchActor(spaces, run.config.device)
@@ -59,7 +60,8 @@ class Teacher(Callback):
             table = run.rollout.tables[name][:-1]
             tables[name] = table.reshape(-1, *box.shape)
         found = []
-        for first in range(0, len(batch["actions"]), NUM_ROWS):
+        size = len(batch["actions"])
+        for first in range(0, size, NUM_ROWS):
             rows = slice(first, first + NUM_ROWS)
             some = {name: x[rows] for name, x in tables.items()}
             inputs = self.policy.observe(some)
@@ -110,4 +112,5 @@ def divergence(teacher: Tensor, distribution: Any) -> Tensor:
     distances = (mean - distribution.mean) * inverse
     ratios = (2 * change).exp()
     squares = ratios + distances.square()
-    return (0.5 * squares - change - 0.5).sum(-1)
+    divergences = 0.5 * squares - change - 0.5
+    return divergences.sum(-1)

@@ -49,17 +49,20 @@ class Team(MaskedReset):
         self.num_envs = self.size * len(copies)
         observes, self.action_space = common_spaces(self.env)
         self.has_masks_inside = ACTION_MASK in getattr(observes, "spaces", ())
-        self.observation_space = without_mask(observes) if self.has_masks_inside else observes
+        if self.has_masks_inside:
+            observes = without_mask(observes)
+        self.observation_space = observes
         self.present = np.zeros(self.num_envs, bool)
         self.observations = [None] * self.num_envs
         self.infos = [{}] * self.num_envs
-        self.lengths = np.zeros(len(copies), int)
-        self.returns = np.zeros(len(copies))
-        self.is_over = np.ones(len(copies), bool)
+        self.steps = [0] * len(copies)
+        self.returns = [0.0] * len(copies)
+        self.is_over = [True] * len(copies)
 
     def reset(self, seeds: Seeds) -> None:
         for number in range(len(self.copies)):
-            self._reset_copy(number, seeds[number * self.size])
+            first = number * self.size
+            self._reset_copy(number, seeds[first])
 
     def step(self, actions: Any) -> Results:
         rewards = np.zeros(self.num_envs)
@@ -71,8 +74,8 @@ class Team(MaskedReset):
             each = zip(self.agents, actions[own], strict=True)
             acting = dict(compress(each, acted))
             observations, paid, terminated, truncated, infos = env.step(acting)
-            self.lengths[number] += 1
-            is_late = self.limit and self.lengths[number] >= self.limit
+            self.steps[number] += 1
+            is_late = self.limit and self.steps[number] >= self.limit
             for column, agent in enumerate(self.agents, first):
                 self.present[column] = agent in env.agents
                 if agent in acting:
@@ -87,18 +90,19 @@ class Team(MaskedReset):
             left = acted & ~playing
             if (left & ~ended).any():
                 raise BadValue("an agent has left before its episode had ended")
-            self.is_over[number] = not (playing & ~ended).any()
-            if self.is_over[number] and ended.any():
-                last = np.flatnonzero(ended)[-1]
-                self.infos[first + last][TEAM_RETURN] = self.returns[number]
+            is_over = not (playing & ~ended).any()
+            self.is_over[number] = is_over
+            if is_over and ended.any():
+                last = first + np.flatnonzero(ended)[-1]
+                info = self.infos[last]
+                info[TEAM_RETURN] = self.returns[number]
         return rewards, terminations, truncations & ~terminations
 
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
-        columns = np.flatnonzero(ended).tolist()
-        for column, seed in zip(columns, seeds, strict=True):
+        for column in np.flatnonzero(ended).tolist():
             number = column // self.size
             if self.is_over[number]:
-                self._reset_copy(number, seed)
+                self._reset_copy(number, seeds[column])
 
     def observation(self, column: int) -> Any:
         return self.observations[column]
@@ -116,13 +120,14 @@ class Team(MaskedReset):
 
     def _reset_copy(self, number: int, seed: int) -> None:
         env = self.copies[number]
+        first = number * self.size
         observations, infos = env.reset(seed=seed)
-        self.lengths[number] = 0
-        self.returns[number] = 0
+        self.steps[number] = 0
+        self.returns[number] = 0.0
         self.is_over[number] = False
         if not env.agents:
             raise BadValue("no agent is there after its reset")
-        for column, agent in enumerate(self.agents, number * self.size):
+        for column, agent in enumerate(self.agents, first):
             self.present[column] = agent in env.agents
             if agent in env.agents:
                 self._read(column, agent, observations, infos)
@@ -153,8 +158,10 @@ class TeamColumns(VectorColumns):
                 f"--num_envs={config.num_envs}: {make_env.spec.id} has {size} agents, which are "
                 f"columns: give each worker a multiple of {size}"
             )
-        others = [make_copy(make_env) for _ in range(1, len(seeds) // size)]
-        return Team([copy, *others], config.max_episode_steps)
+        copies = [copy]
+        for _ in range(1, len(seeds) // size):
+            copies.append(make_copy(make_env))
+        return Team(copies, config.max_episode_steps)
 
     @staticmethod
     def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
@@ -176,7 +183,8 @@ def common_spaces(env: Any) -> tuple[Any, Any]:
     or if there are no agents."""
     found = []
     for agent in env.possible_agents:
-        spaces = env.observation_space(agent), env.action_space(agent)
+        observes = env.observation_space(agent)
+        spaces = observes, env.action_space(agent)
         if spaces not in found:
             found.append(spaces)
     if len(found) != 1:

@@ -22,7 +22,7 @@ from ppo.errors import BadValue, ConfigError
 
 LAST_OBSERVATIONS = ("final_obs", "final_observation")  # keys of infos: gymnasium's, ManiSkill's
 Info = dict[str, Any]
-Seeds = list[int]
+Seeds = list[Any]  # of each environment, None where the episode goes on
 Results = tuple[ndarray, ndarray, ndarray]  # rewards (n,), terminations (n,), truncations (n,)
 
 
@@ -59,8 +59,7 @@ class MaskedReset:
 
             actions = torch.as_tensor(actions, device=self.device)
         results = self.env.step(actions)
-        is_tuple = isinstance(results, tuple)
-        if not is_tuple or len(results) != 5:
+        if len(results) != 5:
             raise BadValue(f"its step has returned {results!r:.200}, not five results")
         observations, paid, terminated, truncated, self.infos = results
         self.observations = mapped(to_numpy, observations)
@@ -76,9 +75,7 @@ class MaskedReset:
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
         """Begin episodes in the environments that ended (n,), whose rows are all that counts."""
         self.lengths[ended] = 0
-        own = np.full(self.num_envs, None)
-        own[ended] = seeds
-        self._reset(seed=own.tolist(), options={"reset_mask": ended})
+        self._reset(seed=seeds, options={"reset_mask": ended})
 
     def observation(self, column: int) -> Any:
         """Return the observation of one environment."""
@@ -192,8 +189,10 @@ def make_vector(make_env: EnvMaker, index: int, seeds: Seeds) -> MaskedReset:
     options = {name: x for name, x in offered.items() if takes(make, name)}
     if "max_episode_steps" in options:
         limit = None
-    made = make(**{**options, **spec.kwargs, "num_envs": len(seeds)})
-    if getattr(made, "num_envs", None) != len(seeds):
+    count = len(seeds)
+    options |= {**spec.kwargs, "num_envs": count}
+    made = make(**options)
+    if getattr(made, "num_envs", None) != count:
         raise ConfigError(f"--env_name={spec.id} has not made a vector environment of num_envs")
     return adapt(made, limit)
 
@@ -210,7 +209,8 @@ def examine(vector: MaskedReset, config: Config) -> bool:
         return True
     acts.seed(0)
     action = acts.sample()
-    actions = np.array([action] * vector.num_envs, acts.dtype)
+    same = [action] * vector.num_envs
+    actions = np.array(same, acts.dtype)
     rewards, *_ = vector.step(actions)
     second = read(vector.observation(column))
     check_finite({**second, "rewards": rewards}, "it")
@@ -233,7 +233,8 @@ class VectorColumns:
         self.first = first
         self.layout = spaces.layout
         self.tables = worker.tables
-        self.observed = {name: worker.tables[name] for name in self.layout.tables}
+        names = self.layout.tables
+        self.observed = {name: worker.tables[name] for name in names}
         self.size = len(worker.env_ids)
         self.returns = np.zeros(self.size)
         self.lengths = np.zeros(self.size, int)
@@ -255,8 +256,7 @@ class VectorColumns:
         return Spaces(make_env, vector.observation_space, vector.action_space, has_masks)
 
     def reset(self, row: int) -> None:
-        columns = range(self.size)
-        seeds = [self.worker.next_seed(column, True) for column in columns]
+        seeds = [self.worker.next_seed(column, True) for column in range(self.size)]
         index = self.first + self.worker.env_ids.start
         self.worker.beat()
         self.vector = self.make(self.spaces.make_env, index, seeds)
@@ -288,15 +288,18 @@ class VectorColumns:
         self.lengths += 1
         ended = terminated | truncated
         self._write(t + 1, acting & ~ended)
-        over = np.flatnonzero(ended).tolist()
-        for column in over:
-            last = self._last(t, column) if truncated[column] else None
+        seeds: Seeds = [None] * self.size
+        for column in np.flatnonzero(ended).tolist():
+            last = None
+            if truncated[column]:
+                last = self._last(t, column)
             info = vector.last_info(column)
+            total = float(self.returns[column])
             length = int(self.lengths[column])
-            info[WHOLE_EPISODE] = float(self.returns[column]), length
+            info[WHOLE_EPISODE] = total, length
             self.worker.end_episode(t, column, last, info)
-        if over:
-            seeds = [self.worker.next_seed(column, True) for column in over]
+            seeds[column] = self.worker.next_seed(column, True)
+        if ended.any():
             self._apply_attributes()
             vector.restart(ended, seeds)
         begun = vector.present & (ended | ~acting)
@@ -331,14 +334,15 @@ class VectorColumns:
         """Write the observations and masks of some columns (n,)."""
         vector = self.vector
         if self.layout.is_plain and vector.is_whole:
-            found = vector.observations
-            shape = (self.size, *self.spaces.observations.shape)
-            if found.shape != shape:
-                raise BadValue(f"its observations have the shape {found.shape}, not {shape}")
-            self.observed[NUMBERS][row, columns] = found[columns]
+            rows = vector.observations
+            table = self.observed[NUMBERS][row]
+            if rows.shape != table.shape:
+                raise BadValue(f"its observations have the shape {rows.shape}, not {table.shape}")
+            table[columns] = rows[columns]
         else:
             for column in np.flatnonzero(columns).tolist():
-                rows = self.readers[column](vector.observation(column))
+                observation = vector.observation(column)
+                rows = self.readers[column](observation)
                 for name, values in rows.items():
                     self.observed[name][row, column] = values
         if self.spaces.has_masks:
