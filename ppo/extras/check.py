@@ -136,7 +136,8 @@ class Play:
             return space.sample()
         given = self.info.get("action_mask")
         mask = mask_converter(space)(given)
-        masks = mask.reshape(num_choices(space).size, -1)
+        count = num_choices(space).size
+        masks = mask.reshape(count, -1)
         choices = []
         for one in masks:
             allowed = np.flatnonzero(one)

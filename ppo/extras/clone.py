@@ -122,7 +122,9 @@ def nested(space: Any, file: Tables, row: int, name: str = "observations") -> An
     """Return an observation of a space, with the parts that hold numbers."""
     if isinstance(space, (Dict, Tuple)):
         found = {}
-        parts = space.items() if isinstance(space, Dict) else enumerate(space)
+        parts: Any = enumerate(space)
+        if isinstance(space, Dict):
+            parts = space.items()
         for key, part in parts:
             found[key] = nested(part, file, row, f"{name}.{key}")
         return found

@@ -103,7 +103,8 @@ def read_runs(names: list[str]) -> list[Record]:
         found += runs
     if not found:
         raise ConfigError("give the folder of a run, or its name in runs/")
-    return [*map(Record, dict.fromkeys(found))]
+    folders = dict.fromkeys(found)
+    return [*map(Record, folders)]
 
 
 def folders_in(folder: Path) -> list[Path]:

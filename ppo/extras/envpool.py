@@ -93,6 +93,8 @@ def without_false_bounds(space: Any) -> Any:
         return space
     dtype: Any = space.dtype.type
     limits = np.finfo(dtype)
-    low = np.where(space.low == limits.tiny, -np.inf, space.low)
-    high = np.where(space.high == limits.max, np.inf, space.high)
-    return Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
+    low = space.low.copy()
+    low[low == limits.tiny] = -np.inf
+    high = space.high.copy()
+    high[high == limits.max] = np.inf
+    return Box(low, high, dtype=dtype)

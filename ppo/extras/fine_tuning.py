@@ -68,7 +68,8 @@ class FineTuning(Callback):
         if run.iteration > self.critic_warmup:
             return
         run.learner.learning_rate = self.learning_rate  # an adaptive one saw a KL of zero
-        for buffer, before in zip(run.model.buffers(), self.buffers, strict=True):
+        buffers = run.model.buffers()
+        for buffer, before in zip(buffers, self.buffers, strict=True):
             buffer.copy_(before)
         for parameter in self.of_policy:
             parameter.requires_grad_(True)

@@ -62,7 +62,8 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
 def train_all(runs: dict[int, Path], flags: dict[str, Any]) -> dict[int, int]:
     """Train with each seed in its folder; return the exit codes of those that have failed. Raises
     Interrupted after a signal, when all are saved."""
-    free = shares_of_cores(len(runs), flags.get("num_workers"))
+    num_workers = flags.get("num_workers")
+    free = shares_of_cores(len(runs), num_workers)
     waiting = [*runs]
     running: dict[int, Process] = {}
     cores: dict[int, list[int]] = {}
@@ -74,7 +75,8 @@ def train_all(runs: dict[int, Path], flags: dict[str, Any]) -> dict[int, int]:
                     seed = waiting.pop(0)
                     cores[seed] = free.pop()
                     own = {"seed": seed, "run_dir": runs[seed], "resume": "auto"}
-                    running[seed] = start({**flags, **own}, cores[seed])
+                    given = {**flags, **own}
+                    running[seed] = start(given, cores[seed])
                     print(f"seed {seed}: {runs[seed]}", flush=True)
                 time.sleep(SECONDS_TO_LOOK)
                 for seed, process in [*running.items()]:

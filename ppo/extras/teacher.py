@@ -56,7 +56,8 @@ class Teacher(Callback):
 
     def on_batch(self, run: Run, batch: Batch) -> None:
         tables = {}
-        for name, box in run.spaces.layout.tables.items():
+        boxes = run.spaces.layout.tables
+        for name, box in boxes.items():
             table = run.rollout.tables[name][:-1]
             tables[name] = table.reshape(-1, *box.shape)
         found = []
@@ -71,16 +72,15 @@ class Teacher(Callback):
                 distribution = distribution.masked(allowed)
             found.append(parameters(distribution))
         batch[TABLE] = torch.cat(found)
-        passed = (run.iteration - 1) / run.config.iterations
+        num_done = run.iteration - 1
+        passed = num_done / run.config.iterations
         self.coefficient = scheduled(self.teacher_coef, 1 - passed)
 
     def loss(
         self, learner: Any, minibatch: Batch, distribution: Any, values: Tensor
     ) -> tuple[Any, Metrics]:
-        told = minibatch[TABLE]
-        mean = divergence(told, distribution).mean()
-        metrics = {"teacher_kl": mean.detach()}
-        return self.coefficient * mean, metrics
+        mean = divergence(minibatch[TABLE], distribution).mean()
+        return self.coefficient * mean, {"teacher_kl": mean.detach()}
 
 
 def parameters(distribution: Any) -> Tensor:

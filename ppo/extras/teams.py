@@ -24,7 +24,8 @@ def find_spec(env_name: str) -> EnvSpec:
     """Return what makes a team of PettingZoo, such as PettingZoo/butterfly.pistonball_v6."""
     place = f"pettingzoo.{env_name.removeprefix(PREFIX)}"
     try:
-        make: Any = partial(importlib.import_module(place).parallel_env)
+        module = importlib.import_module(place)
+        make: Any = partial(module.parallel_env)
     except (ImportError, AttributeError) as error:
         raise ConfigError(f"--env_name={env_name}: cannot import {place} ({error})") from error
     make.possible_agents = ()
@@ -74,16 +75,14 @@ class Team(MaskedReset):
             each = zip(self.agents, actions[own], strict=True)
             acting = dict(compress(each, acted))
             observations, paid, terminated, truncated, infos = env.step(acting)
+            self._read(number, acting, observations, infos)
             self.steps[number] += 1
             is_late = self.limit and self.steps[number] >= self.limit
             for column, agent in enumerate(self.agents, first):
-                self.present[column] = agent in env.agents
                 if agent in acting:
                     rewards[column] = float(value_of(agent, paid))
                     terminations[column] = value_of(agent, terminated)
                     truncations[column] = value_of(agent, truncated) or is_late
-                if agent in acting or agent in env.agents:
-                    self._read(column, agent, observations, infos)
             self.returns[number] += rewards[own].sum()
             ended = terminations[own] | truncations[own]
             playing = self.present[own]
@@ -120,26 +119,28 @@ class Team(MaskedReset):
 
     def _reset_copy(self, number: int, seed: int) -> None:
         env = self.copies[number]
-        first = number * self.size
         observations, infos = env.reset(seed=seed)
         self.steps[number] = 0
         self.returns[number] = 0.0
         self.is_over[number] = False
         if not env.agents:
             raise BadValue("no agent is there after its reset")
-        for column, agent in enumerate(self.agents, first):
-            self.present[column] = agent in env.agents
-            if agent in env.agents:
-                self._read(column, agent, observations, infos)
+        self._read(number, (), observations, infos)
 
-    def _read(self, column: int, agent: Any, observations: Any, infos: Any) -> None:
-        observation = value_of(agent, observations)
-        info = dict(infos.get(agent) or {})
-        if self.has_masks_inside:
-            info.setdefault(ACTION_MASK, observation[ACTION_MASK])
-            observation = without_mask(observation)
-        self.observations[column] = observation
-        self.infos[column] = info
+    def _read(self, number: int, acting: Any, observations: Any, infos: Any) -> None:
+        """Read what a copy's agents see who act next, or have acted."""
+        env = self.copies[number]
+        for column, agent in enumerate(self.agents, number * self.size):
+            self.present[column] = agent in env.agents
+            if agent not in acting and agent not in env.agents:
+                continue
+            observation = value_of(agent, observations)
+            info = dict(infos.get(agent) or {})
+            if self.has_masks_inside:
+                info.setdefault(ACTION_MASK, observation[ACTION_MASK])
+                observation = without_mask(observation)
+            self.observations[column] = observation
+            self.infos[column] = info
 
 
 class TeamColumns(VectorColumns):

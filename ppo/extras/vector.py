@@ -178,7 +178,8 @@ def make_vector(make_env: EnvMaker, index: int, seeds: Seeds) -> MaskedReset:
     """Make a vector environment of as many environments as there are seeds. index: the number of
     the first one in the run. Raises ConfigError for flags that it cannot obey."""
     config, spec = make_env.config, make_env.spec
-    if config.wrapper or config.frame_skip not in ("auto", 1):
+    is_skipping = config.frame_skip not in ("auto", 1)
+    if config.wrapper or is_skipping:
         raise ConfigError(
             f"--wrapper and --frame_skip: {spec.id} steps several environments at once: leave them "
             "out, or do it where these are made"
@@ -256,10 +257,12 @@ class VectorColumns:
         return Spaces(make_env, vector.observation_space, vector.action_space, has_masks)
 
     def reset(self, row: int) -> None:
-        seeds = [self.worker.next_seed(column, True) for column in range(self.size)]
+        columns = range(self.size)
+        seeds = [self.worker.next_seed(column, True) for column in columns]
         index = self.first + self.worker.env_ids.start
+        make_env = self.spaces.make_env
         self.worker.beat()
-        self.vector = self.make(self.spaces.make_env, index, seeds)
+        self.vector = self.make(make_env, index, seeds)
         self._apply_attributes()
         self.worker.beat()
         self.vector.reset(seeds)

@@ -31,7 +31,8 @@ class Videos(Callback):
         if run.is_due(self.video_every):
             path = run.folder.path / "videos" / f"{run.step}.mp4"
             try:
-                film(run.policy(), path, episodes=1, should_stop=run.signals.any)
+                policy = run.policy()
+                film(policy, path, episodes=1, should_stop=run.signals.any)
             except PPOError as error:
                 what, *details = error.args
                 run.note(f"warning: no video of step {run.step}; {what}", *details)
