@@ -154,8 +154,9 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
     model: Any = run.model
     if run.normalize.enabled:
         keep_statistics(run.normalize, tables[NUMBERS])
-    normalized = run.normalize.tables(tables)
-    batch = {name: learner.table(x) for name, x in normalized.items()}
+    batch = {}
+    for name, table in run.normalize.tables(tables).items():
+        batch[name] = learner.table(table)
     episodes = np.cumsum(tables["starts"]) - 1
     seed = [run.config.seed, 6]  # no stream of ppo.envs.seeding
     random = np.random.default_rng(seed)

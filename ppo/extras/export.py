@@ -125,8 +125,9 @@ class ExportedPolicy(nn.Module):
 
 def to_onnx(policy: Policy) -> bytes:
     """Return the content of an ONNX file. Raises ConfigError if torch cannot export the network."""
-    rows = random_inputs(policy, 2)
-    inputs = {name: torch.from_numpy(x) for name, x in rows.items()}
+    inputs = {}
+    for name, rows in random_inputs(policy, 2).items():
+        inputs[name] = torch.from_numpy(rows)
     outputs = ["action"]
     if STATE in inputs:
         outputs.append(f"next_{STATE}")

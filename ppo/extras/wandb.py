@@ -6,6 +6,7 @@ import wandb
 
 from ppo.loggers import Logger
 from ppo.policy import Evaluation
+from ppo.rollout import Metrics
 from ppo.run import Run
 
 
@@ -29,8 +30,10 @@ class WeightsAndBiases(Logger):
         )
 
     def on_iteration(self, run: Run) -> None:
-        metrics = run.metrics.items()
-        values = {name: x for name, x in metrics if x is not None}
+        values: Metrics = {}
+        for name, value in run.metrics.items():
+            if value is not None:
+                values[name] = value
         returns = run.episodes.returns
         if returns and run.is_due(10):
             values["episode_returns"] = wandb.Histogram(returns)
