@@ -38,7 +38,6 @@ class EnvPool(MaskedReset):
         self._reset()
 
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
-        self.lengths[ended] = 0
         self._reset(options={"reset_mask": ended})
 
         def spread(rows: ndarray) -> ndarray:

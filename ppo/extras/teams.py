@@ -39,12 +39,12 @@ class Team(MaskedReset):
     which happens once the episodes of all of its agents are over. The info of the last one has the
     sum of all rewards as "team_return". A mask may be in an agent's info or observation."""
 
-    is_whole = False
+    limit = None  # columns need not know it
 
-    def __init__(self, copies: list[Any], limit: int | None) -> None:
+    def __init__(self, copies: list[Any], max_steps: int | None) -> None:
         self.copies = copies
         self.env = copies[0]
-        self.limit = limit
+        self.max_steps = max_steps
         self.agents = [*self.env.possible_agents]
         self.size = len(self.agents)
         self.num_envs = self.size * len(copies)
@@ -77,7 +77,7 @@ class Team(MaskedReset):
             observations, paid, terminated, truncated, infos = env.step(acting)
             self._read(number, acting, observations, infos)
             self.steps[number] += 1
-            is_late = self.limit and self.steps[number] >= self.limit
+            is_late = self.max_steps and self.steps[number] >= self.max_steps
             for column, agent in enumerate(self.agents, first):
                 if agent in acting:
                     rewards[column] = float(value_of(agent, paid))
@@ -95,7 +95,7 @@ class Team(MaskedReset):
                 last = first + np.flatnonzero(ended)[-1]
                 info = self.infos[last]
                 info[TEAM_RETURN] = self.returns[number]
-        return rewards, terminations, truncations & ~terminations
+        return rewards, terminations, truncations
 
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
         for column in np.flatnonzero(ended).tolist():

@@ -32,7 +32,6 @@ class MaskedReset:
     without effect, and others whose autoreset is off. limit: steps after which an episode is
     truncated."""
 
-    is_whole = True  # observations are arrays of all environments
     shows_last = True  # the step that ends an episode returns its last observation
     device: Any = None  # of torch tensors, if it takes and returns these
     observations: Any  # (n, ...), of the last reset or step
@@ -44,7 +43,6 @@ class MaskedReset:
         self.num_envs = int(env.num_envs)
         self.observation_space = env.single_observation_space
         self.action_space = env.single_action_space
-        self.lengths = np.zeros(self.num_envs, int)  # of open episodes
         self.present = np.ones(self.num_envs, bool)  # where the next action counts
 
     def reset(self, seeds: Seeds) -> None:
@@ -52,8 +50,8 @@ class MaskedReset:
         self._reset(seed=seeds)
 
     def step(self, actions: Any) -> Results:
-        """Return rewards, terminations and truncations, of which an episode never has both. Raises
-        BadValue for results of other sizes."""
+        """Return rewards, terminations and truncations. Raises BadValue for results of other
+        sizes."""
         if self.device is not None:
             import torch
 
@@ -66,15 +64,10 @@ class MaskedReset:
         rewards = self._numbers("rewards", paid)
         terminations = self._numbers("terminations", terminated).astype(bool)
         truncations = self._numbers("truncations", truncated).astype(bool)
-        self.lengths += 1
-        if self.limit:
-            truncations |= self.lengths >= self.limit
-        truncations &= ~terminations
         return rewards, terminations, truncations
 
     def restart(self, ended: ndarray, seeds: Seeds) -> None:
         """Begin episodes in the environments that ended (n,), whose rows are all that counts."""
-        self.lengths[ended] = 0
         self._reset(seed=seeds, options={"reset_mask": ended})
 
     def observation(self, column: int) -> Any:
@@ -289,6 +282,9 @@ class VectorColumns:
         self.tables["rewards"][t] = rewards
         self.returns += rewards
         self.lengths += 1
+        if vector.limit:
+            truncated |= self.lengths >= vector.limit
+        truncated &= ~terminated
         ended = terminated | truncated
         self._write(t + 1, acting & ~ended)
         seeds: Seeds = [None] * self.size
@@ -336,12 +332,12 @@ class VectorColumns:
     def _write(self, row: int, columns: ndarray) -> None:
         """Write the observations and masks of some columns (n,)."""
         vector = self.vector
-        if self.layout.is_plain and vector.is_whole:
-            rows = vector.observations
+        shown = vector.observations
+        if self.layout.is_plain and isinstance(shown, ndarray):
             table = self.observed[NUMBERS][row]
-            if rows.shape != table.shape:
-                raise BadValue(f"its observations have the shape {rows.shape}, not {table.shape}")
-            table[columns] = rows[columns]
+            if shown.shape != table.shape:
+                raise BadValue(f"its observations have the shape {shown.shape}, not {table.shape}")
+            table[columns] = shown[columns]
         else:
             for column in np.flatnonzero(columns).tolist():
                 observation = vector.observation(column)
