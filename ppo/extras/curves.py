@@ -169,8 +169,10 @@ def _is_locked(path: Path) -> bool:
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
     return False
 
 

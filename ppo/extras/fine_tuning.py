@@ -38,7 +38,6 @@ class FineTuning(Callback):
     def __post_init__(self) -> None:
         self.source: str | None = None  # what the run has started from
         self.of_policy: list[nn.Parameter] = []  # held in the warm-up
-        self.learning_rate = 0.0
 
     def on_start(self, run: Run) -> None:
         if self.init_from and self.init_from != self.source:

@@ -35,9 +35,6 @@ class Teacher(Callback):
     """Coefficient of the KL divergence of the policy from the teacher; linear:<number> decays to 0
     over the run."""
 
-    def __post_init__(self) -> None:
-        self.coefficient = 0.0  # of this iteration
-
     def on_start(self, run: Run) -> None:
         if self.teacher is None:
             raise ConfigError("--teacher_coef needs --teacher: give both, or neither")

@@ -61,9 +61,8 @@ class Team(MaskedReset):
         self.is_over = [True] * len(copies)
 
     def reset(self, seeds: Seeds) -> None:
-        for number in range(len(self.copies)):
-            first = number * self.size
-            self._reset_copy(number, seeds[first])
+        for number, seed in enumerate(seeds[:: self.size]):
+            self._reset_copy(number, seed)
 
     def step(self, actions: Any) -> Results:
         rewards = np.zeros(self.num_envs)

@@ -24,7 +24,7 @@ class WeightsAndBiases(Logger):
             name=name,
             id=os.environ.get("WANDB_RUN_ID", name),
             resume="allow",
-            dir=str(run.folder.path),
+            dir=str(path),
             config=run.config.to_json(),
             settings=wandb.Settings(silent=True),
         )
