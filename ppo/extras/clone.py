@@ -43,7 +43,8 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
 
     env_name, file = words
     flags |= {"env_name": env_name, "total_steps": 0}
-    run_training(flags, [Cloning(file, options.epochs)])
+    cloning = Cloning(file, options.epochs)
+    run_training(flags, [cloning])
 
 
 @dataclass
@@ -160,12 +161,15 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
     episodes = np.cumsum(tables["starts"]) - 1
     seed = [run.config.seed, 6]  # no stream of ppo.envs.seeding
     random = np.random.default_rng(seed)
-    order = random.permutation(episodes[-1] + 1)
-    num_tested = max(1, len(order) // 10)
-    num_tested = min(num_tested, len(order) - 1)
+    num_episodes = episodes[-1] + 1
+    order = random.permutation(num_episodes)
+    num_tested = max(1, num_episodes // 10)
+    num_tested = min(num_tested, num_episodes - 1)
     is_learned = np.isin(episodes, order[num_tested:])
     learned = np.flatnonzero(is_learned)
-    tested = np.flatnonzero(~is_learned) if num_tested else learned
+    tested = np.flatnonzero(~is_learned)
+    if not num_tested:
+        tested = learned
     log_stds = []
     for name, parameter in model.named_parameters():
         if name.endswith("log_std"):

@@ -216,7 +216,8 @@ def compare(policy: Policy, session: Any) -> float:
     """Return the largest difference of a file's actions from the policy's on random observations,
     relative to its largest action beyond 1, also before actions are clipped."""
     inputs = random_inputs(policy, NUM_ROWS)
-    rows = {name: inputs[name] for name in policy.spaces.layout.tables}
+    names = policy.spaces.layout.tables
+    rows = {name: inputs[name] for name in names}
     masks = inputs.get(ACTION_MASK, EMPTY)
     states = np.zeros((NUM_ROWS, 0))
     if STATE in inputs:

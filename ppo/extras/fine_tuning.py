@@ -54,7 +54,8 @@ class FineTuning(Callback):
         if run.iteration > self.critic_warmup:
             return
         self.learning_rate = run.learner.learning_rate
-        self.buffers = [x.clone() for x in run.model.buffers()]  # of batch norm
+        buffers = run.model.buffers()  # of batch norm
+        self.buffers = [x.clone() for x in buffers]
         for parameter in self.of_policy:
             parameter.requires_grad_(False)
         if run.normalize.statistics.count >= 1:
@@ -102,13 +103,15 @@ class FineTuning(Callback):
         parameters = dict(model.named_parameters())
         starts = ",".join(self.freeze)
         for start in filter(None, starts.split(",")):
-            chosen = [x for name, x in parameters.items() if name.startswith(start)]
+            chosen = []
+            for name, parameter in parameters.items():
+                if name.startswith(start):
+                    chosen.append(name)
+                    parameter.requires_grad_(False)
             if not chosen:
                 parts = {name.partition(".")[0] for name in parameters}
                 hint = suggest(start, parts)
                 raise ConfigError(f"--freeze={start} is not the name of a parameter{hint}")
-            for parameter in chosen:
-                parameter.requires_grad_(False)
         is_learned = [x.requires_grad for x in parameters.values()]
         if not any(is_learned):
             raise ConfigError("--freeze leaves nothing to learn: name fewer parameters")
@@ -166,7 +169,8 @@ def probe(run: Run) -> Any:
     batch = {}
     names = [*run.spaces.layout.tables, "states"]
     for name in names:
-        row = run.rollout.tables[name][0, :1]
+        table = run.rollout.tables[name]
+        row = table[0, :1]
         if row.size:
             batch[name] = run.learner.table(row)
     distribution, _ = run.learner.forward(batch)

@@ -120,7 +120,9 @@ def start(flags: dict[str, Any], cores: list[int]) -> Process:
     for name, value in flags.items():
         if isinstance(value, dict):
             value = json.dumps(value)
-        parts = value if isinstance(value, tuple) else (value,)
+        parts = value
+        if not isinstance(value, tuple):
+            parts = (value,)
         for part in parts or ("none",):
             command.append(f"--{name}={part}")
     return subprocess.Popen(

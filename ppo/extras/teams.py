@@ -203,7 +203,6 @@ def without_mask(value: Any) -> Any:
 
 def value_of(agent: Any, values: Any) -> Any:
     """Return what a step or a reset gave to an agent. Raises BadValue if it is missing."""
-    try:
-        return values[agent]
-    except (KeyError, TypeError) as error:
-        raise BadValue(f"it has returned nothing for agent {agent}") from error
+    if not values or agent not in values:
+        raise BadValue(f"it has returned nothing for agent {agent}")
+    return values[agent]

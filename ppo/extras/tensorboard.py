@@ -15,12 +15,13 @@ class TensorBoard(Logger):
         self.writer = SummaryWriter(folder, purge_step=run.step + 1)
 
     def on_iteration(self, run: Run) -> None:
+        step = run.step
         for name, value in run.metrics.items():
             if value is not None:
-                self.writer.add_scalar(name, value, run.step)
+                self.writer.add_scalar(name, value, step)
         returns = np.array(run.episodes.returns)
         if returns.size and run.is_due(10):
-            self.writer.add_histogram("episode_returns", returns, run.step)
+            self.writer.add_histogram("episode_returns", returns, step)
 
     def on_checkpoint(self, run: Run) -> None:
         self.writer.flush()

@@ -180,7 +180,10 @@ def make_vector(make_env: EnvMaker, index: int, seeds: Seeds) -> MaskedReset:
     make: Any = spec.entry_point
     limit = config.max_episode_steps
     offered = {"index": index, "seeds": seeds, "max_episode_steps": limit}
-    options = {name: x for name, x in offered.items() if takes(make, name)}
+    options: dict[str, Any] = {}
+    for name, value in offered.items():
+        if takes(make, name):
+            options[name] = value
     if "max_episode_steps" in options:
         limit = None
     count = len(seeds)
