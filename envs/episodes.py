@@ -11,10 +11,10 @@ from gymnasium import Env, Wrapper
 from ppo.errors import BadValue
 
 WHOLE_EPISODE = "whole_episode"  # in the info of an episode's last step: its (return, length)
-# Keys of gymnasium and of the Atari emulator that are no metrics of an episode.
+# Keys of gymnasium, EnvPool and the Atari emulator that are no metrics of an episode.
 NO_METRICS = (
     f"action_mask episode final_info final_observation TimeLimit.truncated {WHOLE_EPISODE} "
-    "lives elapsed_step frame_number episode_frame_number"
+    "lives elapsed_step env_id frame_number episode_frame_number"
 ).split()
 Step = tuple[Any, float, bool, bool, dict[str, Any]]
 Values = Mapping[str, Any]  # of an info, or attributes of an environment, by name

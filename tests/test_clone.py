@@ -92,7 +92,7 @@ def test_tables_are_what_workers_would_have_written():
 )
 def test_a_policys_actions_lead_to_those_of_the_file(acts):
     actions = np.stack([acts.sample() for _ in range(9)])
-    columns = inverse(make_spaces(acts=acts), actions)
+    columns = inverse(acts, actions)
     np.testing.assert_allclose(action_converter(acts)(columns), actions, atol=1e-3)
 
 

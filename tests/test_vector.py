@@ -30,6 +30,14 @@ class Steps(Constant):
         return shown, reward, False, self.steps == 3, {"steps": float(self.steps)}
 
 
+class Uneven(Masked):
+    """Has episodes of any length; a forbidden action raises."""
+
+    def step(self, action: Any) -> Any:
+        shown, reward, _, _, info = super().step(action)
+        return shown, reward, self.np_random.random() < 0.3, False, info
+
+
 class Plain(VectorWrapper):
     """Hides that an environment is gymnasium's own."""
 
@@ -90,6 +98,12 @@ def test_steps_that_only_begin_an_episode_are_not_learned_from(tmp_path):
         assert seen.sum() == rollout.acting.sum() * run.config.num_epochs
         run.end_iteration(run.update(batch))
         assert run.metrics["gradient_steps"] > 0
+
+
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep"])
+def test_masks_are_obeyed_also_where_others_end(mode, tmp_path):
+    with running(partial(by_itself, mode=mode, env=Uneven), tmp_path) as run:
+        assert run.collect().report.episodes
 
 
 @pytest.mark.parametrize("model", ["lstm", "gru"])

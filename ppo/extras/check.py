@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium.spaces import Box
@@ -40,7 +40,8 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
         raise ConfigError(f"what is {words[0]}? write flags as --name=value")
     from ppo.settings import LOOK, settle
 
-    make_env = EnvMaker(Config(**{**given, **LOOK, "end_on_life_loss": False}))
+    settings = {**given, **LOOK, "end_on_life_loss": False}
+    make_env = EnvMaker(Config(**settings))
     with calling(make_env.spec.id, PPOError):
         env = make_env()
         for line in described(env):
@@ -61,55 +62,56 @@ def described(env: Any) -> Iterator[str]:
     acts = env.action_space
     has_numbers = False
     for path, leaf in leaves(env.observation_space):
-        name = " ".join(["observations", ".".join(map(str, path))]).strip()
+        place = ".".join(map(str, path))
+        name = f"observations {place}".strip()
         is_read = holds_numbers(leaf)
         has_numbers |= is_read
         note = "" if is_read else " (not read: it has no fixed number of numbers)"
-        yield f"{name}: {' '.join(str(leaf).split())}{note}"
-    yield f"actions: {' '.join(str(acts).split())}"
+        yield f"{name}: {in_one_line(leaf)}{note}"
+    yield f"actions: {in_one_line(acts)}"
     if not (has_numbers and holds_numbers(acts)):
         raise BadValue("its observations and actions must have a fixed number of numbers")
 
 
-class Seen(NamedTuple):
-    """What was returned once: a part of the observation, or a reward."""
-
-    name: str
-    checksum: int
-    least: float
-    largest: float
+def in_one_line(space: Any) -> str:
+    return " ".join(str(space).split())
 
 
 class Play:
     """Random actions in an environment, determined by a seed, and what it has returned.
 
-    outside: spaces of parts that have left them, by name; episodes: return, length and whether
-    truncated. Raises BadValue for what training refuses."""
+    seen: names of rewards and of parts of observations, with checksums, as they came; bounds: least
+    and largest number, by name; outside: spaces of parts that have left them, by name; episodes:
+    return, length and whether truncated. Raises BadValue for what training refuses."""
 
     def __init__(self, env: Any, config: Config, options: Flags) -> None:
         layout = Layout(env.observation_space, config)
         self.env = env
         self.seed = config.seed
         self.parts = [*layout.vectors, *layout.images]
-        self.seen: list[Seen] = []
+        self.seen: list[Any] = []
+        self.bounds: dict[str, Any] = {}
         self.outside: dict[str, Any] = {}
-        self.episodes: list[tuple[float, int, bool]] = []
+        self.episodes: list[Any] = []
         self.reset_seconds: list[float] = []
         self.step_seconds: list[float] = []
         self.generator = np.random.default_rng(self.seed)
         env.action_space.seed(self.seed)
         self.reset()
         end = time.perf_counter() + options.seconds
-        while len(self.step_seconds) < options.steps and time.perf_counter() < end:
+        for _ in range(options.steps):
+            if time.perf_counter() >= end:
+                break
             if self.step():
                 self.reset()
 
     def reset(self) -> None:
+        seed = self.seed + len(self.reset_seconds)
         begun = time.perf_counter()
-        results = self.env.reset(seed=self.seed + len(self.reset_seconds))
+        results = self.env.reset(seed=seed)
         self.reset_seconds.append(time.perf_counter() - begun)
         is_pair = isinstance(results, tuple) and len(results) == 2
-        if not (is_pair and isinstance(results[1], dict)):
+        if not is_pair or not isinstance(results[1], dict):
             raise BadValue(f"its reset has returned {results!r:.200}, not (observation, info)")
         observation, self.info = results
         self.observe(observation)
@@ -118,14 +120,15 @@ class Play:
         """Take a step; return whether it has ended the episode."""
         action = self.draw()
         begun = time.perf_counter()
-        observation, reward, terminated, truncated, self.info = self.env.step(action)
+        results = self.env.step(action)
         self.step_seconds.append(time.perf_counter() - begun)
+        observation, reward, terminated, truncated, self.info = results
         self.observe(observation)
         self.see(REWARD, np.float64(reward))
         is_over = bool(terminated or truncated)
         if is_over:
-            episode_return, length = self.info[WHOLE_EPISODE]
-            self.episodes.append((episode_return, length, not terminated))
+            episode = *self.info[WHOLE_EPISODE], not terminated
+            self.episodes.append(episode)
         return is_over
 
     def draw(self) -> Any:
@@ -133,35 +136,44 @@ class Play:
         space = self.env.action_space
         if isinstance(space, Box):
             return space.sample()
-        mask = mask_converter(space)(self.info.get("action_mask"))
-        masks = mask.reshape(num_choices(space).size, -1)
-        choices = [self.generator.choice(np.flatnonzero(x)) for x in masks]
-        return action_converter(space)(np.array([choices]))[0]
+        given = self.info.get("action_mask")
+        mask = mask_converter(space)(given)
+        count = num_choices(space).size
+        masks = mask.reshape(count, -1)
+        choices = []
+        for one in masks:
+            allowed = np.flatnonzero(one)
+            choices.append(self.generator.choice(allowed))
+        actions = np.array([choices])
+        return action_converter(space)(actions)[0]
 
     def observe(self, observation: Any) -> None:
         for part in self.parts:
             values = part.array(observation)
             self.see(part.name, values)
-            is_inside = part.space.contains(values.astype(part.space.dtype))
-            if not is_inside and not isinstance(part.space, Box):
-                raise BadValue(f"its {part.name} {values} is not in {part.space}")
-            if not is_inside:
-                self.outside[part.name] = part.space
+            space = part.space
+            given = values.astype(space.dtype)
+            if space.contains(given):
+                continue
+            if not isinstance(space, Box):
+                raise BadValue(f"its {part.name} {values} is not in {space}")
+            self.outside[part.name] = space
 
     def see(self, name: str, values: Any) -> None:
-        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        is_number = values.dtype.kind in "biuf"
+        if not is_number or not np.isfinite(values).all():
             raise BadValue(f"its {name} must be finite numbers, not {values!r:.200}")
         checksum = zlib.crc32(values.tobytes())
-        self.seen.append(Seen(name, checksum, float(values.min()), float(values.max())))
-
-    def bounds(self, name: str) -> tuple[float, float]:
-        """Return the least and the largest number of a part, or of rewards."""
-        seen = [x for x in self.seen if x.name == name]
-        return min(x.least for x in seen), max(x.largest for x in seen)
+        self.seen.append((name, checksum))
+        least, largest = self.bounds.get(name, (np.inf, -np.inf))
+        least = min(least, float(values.min()))
+        largest = max(largest, float(values.max()))
+        self.bounds[name] = least, largest
 
     def is_as(self, other: "Play") -> bool:
         """Return whether both have seen the same, as far as both have come."""
-        return all(x == y for x, y in zip(self.seen, other.seen, strict=False))
+        count = min(len(self.seen), len(other.seen))
+        return self.seen[:count] == other.seen[:count]
 
 
 def findings(first: Play, again: Play, fresh: Play, config: Config) -> Iterator[str]:
@@ -169,12 +181,13 @@ def findings(first: Play, again: Play, fresh: Play, config: Config) -> Iterator[
     first. config: with every "auto" resolved."""
     speed = 1 / median(first.step_seconds)
     yield f"speed: {speed:,.0f} steps/s, a reset takes {median(first.reset_seconds):.2g} s"
-    least, largest = first.bounds(REWARD)
+    least, largest = first.bounds[REWARD]
     yield f"rewards: {least:.4g} to {largest:.4g}"
     if least == largest == 0:
         yield "hint: every reward was 0: random actions may never earn one"
     largest = max(-least, largest)
-    if largest > LARGE and not (config.normalize_rewards or config.clip_rewards):
+    is_scaled = config.normalize_rewards or config.clip_rewards
+    if largest > LARGE and not is_scaled:
         yield f"hint: rewards are as large as {largest:.4g}: give --normalize_rewards"
     if first.episodes:
         returns, lengths, truncated = zip(*first.episodes, strict=True)
@@ -186,10 +199,12 @@ def findings(first: Play, again: Play, fresh: Play, config: Config) -> Iterator[
         steps = len(first.step_seconds)
         yield f"hint: no episode ended within {steps} steps: --max_episode_steps truncates them"
     for name, space in first.outside.items():
-        least, largest = first.bounds(name)
+        least, largest = first.bounds[name]
         yield f"hint: {name} was {least:.4g} to {largest:.4g}, outside of {space}"
+    different = {*first.seen}
+    names = [name for name, _ in different]
     for part in first.parts:
-        if len({x.checksum for x in first.seen if x.name == part.name}) == 1:
+        if names.count(part.name) == 1:
             yield f"hint: {part.name} never changed"
     if not first.is_as(fresh):
         yield "hint: the same seed and actions lead elsewhere: runs cannot be repeated"

@@ -14,7 +14,7 @@ from ppo.callbacks import Callback
 from ppo.checkpoint import State
 from ppo.config import flag
 from ppo.envs.make import Spaces, check_finite
-from ppo.envs.normalize import EPSILON
+from ppo.envs.normalize import EPSILON, NormalizeObservation
 from ppo.envs.observations import NUMBERS, Reader
 from ppo.envs.spaces import box_scale, holds_numbers, mask_converter
 from ppo.errors import ConfigError, reason
@@ -41,8 +41,10 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
         raise ConfigError("clone needs two names: ppo clone ENV episodes.npz")
     from ppo.trainer import run_training
 
-    flags |= {"env_name": words[0], "total_steps": 0}
-    run_training(flags, [Cloning(words[1], options.epochs)])
+    env_name, file = words
+    flags |= {"env_name": env_name, "total_steps": 0}
+    cloning = Cloning(file, options.epochs)
+    run_training(flags, [cloning])
 
 
 @dataclass
@@ -84,28 +86,33 @@ def read(spaces: Spaces, file: Tables) -> Tables:
     action_masks (S + E, M) if it has any; terminations and truncations (S,), of which one is 1 at
     the last step of each episode. Parts of nested observations have tables of their own, such as
     observations.arm. Raises ValueError or LookupError for what does not fit."""
-    ends = (file["terminations"] != 0) | (file["truncations"] != 0)
-    count = len(ends)
-    if not count or not ends[-1]:
+    ends = np.logical_or(file["terminations"], file["truncations"])
+    if not ends[-1:].any():
         raise ValueError("its last step does not end an episode")
+    count = len(ends)
     starts = np.roll(ends, 1)
-    rows = np.arange(count) + np.cumsum(starts) - 1  # of observations, one more in each episode
-    actions = inverse(spaces, file["actions"])
+    episodes = np.cumsum(starts) - 1
+    rows = np.arange(count) + episodes  # each episode has an observation more
+    actions = inverse(spaces.actions, file["actions"])
     if len(actions) != count:
         raise ValueError(f"it has {len(actions)} actions in {count} steps")
     tables: Tables = {"actions": actions, "starts": starts}
     for name, box in spaces.layout.tables.items():
-        tables[name] = np.zeros((count, *box.shape), box.dtype)
+        shape = (count, *box.shape)
+        tables[name] = np.zeros(shape, box.dtype)
     for step, row in enumerate(rows):
         if starts[step]:
             reader = Reader(spaces.layout)
-        for name, values in reader(nested(spaces.observations, file, row)).items():
+        observation = nested(spaces.observations, file, row)
+        for name, values in reader(observation).items():
             tables[name][step] = values
     if spaces.has_masks and "action_masks" in file:
         to_mask = mask_converter(spaces.actions)
-        masks = np.stack([to_mask(mask) for mask in file["action_masks"][rows]])
+        given = file["action_masks"][rows]
+        masks = np.array([*map(to_mask, given)])
         choices = masks.reshape(*actions.shape, -1)
-        if not np.take_along_axis(choices, actions[..., None], -1).all():
+        allowed = np.take_along_axis(choices, actions[..., None], -1)
+        if not allowed.all():
             raise ValueError("an action is not allowed by its mask")
         tables["action_masks"] = masks
     check_finite(tables, "it")
@@ -115,22 +122,28 @@ def read(spaces: Spaces, file: Tables) -> Tables:
 def nested(space: Any, file: Tables, row: int, name: str = "observations") -> Any:
     """Return an observation of a space, with the parts that hold numbers."""
     if isinstance(space, (Dict, Tuple)):
-        keys: Any = space if isinstance(space, Dict) else range(len(space))
-        return {key: nested(space[key], file, row, f"{name}.{key}") for key in keys}
+        found = {}
+        parts: Any = enumerate(space)
+        if isinstance(space, Dict):
+            parts = space.items()
+        for key, part in parts:
+            found[key] = nested(part, file, row, f"{name}.{key}")
+        return found
     return file[name][row] if holds_numbers(space) else None
 
 
-def inverse(spaces: Spaces, given: Any) -> Any:
+def inverse(space: Any, given: Any) -> Any:
     """Return the policy's actions (n, D) that ppo.envs.spaces.action_converter turns into these."""
-    space = spaces.actions
     actions = given.astype(space.dtype)
     if not all(map(space.contains, actions)):
         raise ValueError(f"actions must be in {space}")
     columns = actions.reshape(len(actions), -1)
     if not isinstance(space, Box):
-        return columns.astype(np.int64) - np.ravel(getattr(space, "start", 0))
+        starts = np.ravel(getattr(space, "start", 0))
+        return columns.astype(np.int64) - starts
     shift, factor = map(np.ravel, box_scale(space))
-    columns = (columns - shift) / np.where(factor > 0, factor, 1)
+    factor[factor == 0] = 1
+    columns = (columns - shift) / factor
     return columns.astype(np.float32)
 
 
@@ -141,58 +154,73 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
     learner = run.learner
     model: Any = run.model
     if run.normalize.enabled:
-        numbers = tables[NUMBERS]
-        run.normalize.update(numbers)
-        statistics = run.normalize.statistics
-        statistics.variance[np.ptp(numbers, 0) < EPSILON] = 1
-        statistics.count = np.float64(KEPT)
-        run.normalize.publish()
-    normalized = run.normalize.tables(tables)
-    batch = {name: learner.table(x) for name, x in normalized.items()}
-    random = np.random.default_rng([run.config.seed, 6])  # no stream of ppo.envs.seeding
+        keep_statistics(run.normalize, tables[NUMBERS])
+    batch = {}
+    for name, table in run.normalize.tables(tables).items():
+        batch[name] = learner.table(table)
     episodes = np.cumsum(tables["starts"]) - 1
-    order = random.permutation(episodes[-1] + 1)
-    num_tested = min(len(order) - 1, max(1, len(order) // 10))
-    is_tested = np.isin(episodes, order[:num_tested])
-    learned = np.flatnonzero(~is_tested)
-    learning_rate = LEARNING_RATES[bool(run.spaces.layout.images)]
+    seed = [run.config.seed, 6]  # no stream of ppo.envs.seeding
+    random = np.random.default_rng(seed)
+    num_episodes = episodes[-1] + 1
+    order = random.permutation(num_episodes)
+    num_tested = max(1, num_episodes // 10)
+    num_tested = min(num_tested, num_episodes - 1)
+    is_learned = np.isin(episodes, order[num_tested:])
+    learned = np.flatnonzero(is_learned)
+    tested = np.flatnonzero(~is_learned)
+    if not num_tested:
+        tested = learned
+    log_stds = []
+    for name, parameter in model.named_parameters():
+        if name.endswith("log_std"):
+            log_stds.append(parameter)
+    has_images = bool(run.spaces.layout.images)
+    learning_rate = LEARNING_RATES[has_images]
     optimizer = Adam(learner.parameter, learning_rate)
     model.train()
     with flush_denormals():
         for epoch in range(epochs):
             if model.state_size:
                 whole = random.permutation(order[num_tested:])
-                parts = [np.flatnonzero(episodes == x) for x in whole]
+                parts = [np.flatnonzero(episodes == number) for number in whole]
             else:
                 steps = random.permutation(learned)
-                end = len(steps) - 1  # a lone step joins those before it
-                parts = np.split(steps, range(BATCH_SIZE, end, BATCH_SIZE))
+                last = len(steps) - 1  # a lone step joins those before it
+                cuts = range(BATCH_SIZE, last, BATCH_SIZE)
+                parts = np.split(steps, cuts)
             for index, rows in enumerate(parts):
                 learner.gradients.zero_()
-                distribution, actions = forward(run, batch, rows)
-                loss = -distribution.log_prob(actions).mean()
+                loss = -log_likelihood(run, batch, rows)
                 torch.autograd.backward(loss)
-                for name, parameter in model.named_parameters():
-                    if name.endswith("log_std"):  # training explores as much as before
-                        parameter.grad.zero_()
-                remaining = 1 - (epoch + index / len(parts)) / epochs
+                for parameter in log_stds:  # training explores as much as before
+                    parameter.grad.zero_()
+                passed = epoch + index / len(parts)
+                remaining = 1 - passed / epochs
                 optimizer.param_groups[0]["lr"] = learning_rate * remaining
                 optimizer.step()
     model.eval()
-    tested = np.flatnonzero(is_tested) if num_tested else learned
     with torch.no_grad():
-        distribution, actions = forward(run, batch, tested)
-        return float(distribution.log_prob(actions).mean())
+        return float(log_likelihood(run, batch, tested))
 
 
-def forward(run: Run, batch: Tables, rows: Any) -> Any:
-    """Return the policy's distributions in some steps, and the actions (b, D) to imitate."""
+def keep_statistics(normalize: NormalizeObservation, numbers: Any) -> None:
+    """Normalise by the statistics of these numbers (S, K) from now on, whatever follows."""
+    normalize.update(numbers)
+    statistics = normalize.statistics
+    is_constant = np.ptp(numbers, 0) < EPSILON
+    statistics.variance[is_constant] = 1
+    statistics.count = np.float64(KEPT)
+    normalize.publish()
+
+
+def log_likelihood(run: Run, batch: Tables, rows: Any) -> Any:
+    """Return the mean log-probability of the recorded actions in some steps."""
     part = Learner.gather(run.learner, batch, rows)
     inputs = [run.spaces.layout.named(part)]
     if size := run.model.state_size:
-        states = torch.zeros(1, size).to(run.config.device)
+        states = torch.zeros(1, size, device=run.config.device)
         inputs += [states, part["starts"]]
     distribution, _ = run.model(*inputs)
     if "action_masks" in part:
         distribution = distribution.masked(part["action_masks"])
-    return distribution, part["actions"]
+    return distribution.log_prob(part["actions"]).mean()

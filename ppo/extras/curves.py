@@ -29,6 +29,8 @@ OF_ONE_RUN = (  # settings in which the runs of a group differ
     "num_workers",
     "logger",
 )
+Settings = dict[str, Any]
+SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
 MAX_DRAWN = 1e100  # absolute value
 POINTS = 200  # of a curve
 COLORS = 8  # in STYLE
@@ -53,14 +55,15 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = _read(folder / "config.json", _settings, UNKNOWN)
-        self.metrics = _read(folder / "metrics.csv", _metrics, {"step": np.zeros(0)})
+        self.metrics = _read(folder / "metrics.csv", _metrics, _metrics(""))
         self.evaluations = _read(folder / "evaluations.jsonl", _evaluations, [])
-        self.summary = _read(folder / "summary.json", lambda x: dict(json.loads(x)), {})
+        self.summary = _read(folder / "summary.json", _summary, {})
         self.notes = _read(folder / "notes.txt", _lines, [])
         size = self.config["num_envs"] * self.config["num_steps"]
         self.total_steps = self.config["total_steps"] // size * size
         self.step = int(self.last("step") or 0)
-        self.state = "complete" if self.summary.get("steps") == self.step else "stopped"
+        is_complete = self.summary.get("steps") == self.step
+        self.state = "complete" if is_complete else "stopped"
         if _is_locked(folder / "lock"):
             self.state = "training"
 
@@ -80,7 +83,9 @@ class Record:
         means = self.column("evaluation_return_mean")
         if np.isfinite(means).any():
             return float(np.nanmax(means))
-        return self.evaluations[-1]["mean"] if self.evaluations else None
+        if self.evaluations:
+            return self.evaluations[-1]["mean"]
+        return None
 
 
 def read_runs(names: list[str]) -> list[Record]:
@@ -98,7 +103,8 @@ def read_runs(names: list[str]) -> list[Record]:
         found += runs
     if not found:
         raise ConfigError("give the folder of a run, or its name in runs/")
-    return [*map(Record, dict.fromkeys(found))]
+    folders = dict.fromkeys(found)
+    return [*map(Record, folders)]
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -106,14 +112,16 @@ def folders_in(folder: Path) -> list[Path]:
     found = []
     for path in folder.rglob("metrics.csv"):
         if path.with_name("config.json").exists():
-            found.append((path.stat().st_mtime, path.parent))
-    return [x for _, x in sorted(found)]
+            modified = path.stat().st_mtime
+            found.append((modified, path.parent))
+    return [parent for _, parent in sorted(found)]
 
 
 def _read(path: Path, parse: Callable[[str], Any], default: Any) -> Any:
     """Return what parse makes of a file, or the default; with a warning if it is damaged."""
     try:
-        return parse(path.read_text(errors="replace"))
+        text = path.read_text(errors="replace")
+        return parse(text)
     except FileNotFoundError:
         pass
     except Exception as error:  # it is damaged, or may not be read
@@ -121,8 +129,12 @@ def _read(path: Path, parse: Callable[[str], Any], default: Any) -> Any:
     return default
 
 
-def _settings(text: str) -> dict[str, Any]:
-    config = {**json.loads(text)}
+def _summary(text: str) -> Settings:
+    return {**json.loads(text)}
+
+
+def _settings(text: str) -> Settings:
+    config = _summary(text)
     if missing := UNKNOWN.keys() - config:
         raise ValueError(f"it has no {min(missing)}")
     return config
@@ -135,16 +147,19 @@ def _lines(text: str) -> list[str]:
 
 
 def _metrics(text: str) -> dict[str, ndarray]:
-    rows = [*csv.DictReader(_lines(text))]
-    names = {"step": "", **rows[0]} if rows else ["step"]
+    lines = _lines(text)
+    rows = [*csv.DictReader(lines)]
+    first = rows[0] if rows else {}
     columns = {}
-    for name in names:
-        values = np.array([row[name] or "nan" for row in rows], float)
-        columns[name] = np.where(abs(values) <= MAX_DRAWN, values, np.nan)
+    for name in {"step": "", **first}:
+        texts = [row[name] or "nan" for row in rows]
+        values = np.array(texts, float)
+        values[abs(values) > MAX_DRAWN] = np.nan
+        columns[name] = values
     return columns
 
 
-def _evaluations(text: str) -> list[dict[str, Any]]:
+def _evaluations(text: str) -> list[Settings]:
     lines = dict.fromkeys(_lines(text))  # a resumed run repeats some
     found = map(json.loads, lines)
     return [x for x in found if x["returns"]]
@@ -154,15 +169,18 @@ def _is_locked(path: Path) -> bool:
     try:
         with path.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError as error:
-        return isinstance(error, BlockingIOError)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
     return False
 
 
 def write(path: Path, text: str) -> None:
     """Write the file of --output, whole or not at all. Raises ConfigError."""
     try:
-        checkpoint.write(path, text.encode(errors="replace"))
+        content = text.encode(errors="replace")
+        checkpoint.write(path, content)
     except OSError as error:
         raise ConfigError(f"--output={path} cannot be written ({error.strerror})") from error
 
@@ -177,8 +195,9 @@ def grouped(runs: Iterable[Record]) -> dict[str, list[Record]]:
     """Return groups of runs that differ only in their seed, by their labels."""
     groups: dict[str, list[Record]] = {}
     for run in runs:
-        settings = {**run.config, **dict.fromkeys(OF_ONE_RUN)}
-        groups.setdefault(json.dumps(settings, sort_keys=True), []).append(run)
+        settings = run.config | dict.fromkeys(OF_ONE_RUN)
+        key = json.dumps(settings, sort_keys=True)
+        groups.setdefault(key, []).append(run)
     return {_label(group): group for group in groups.values()}
 
 
@@ -192,15 +211,22 @@ def _label(runs: list[Record]) -> str:
 def curve(runs: Iterable[Record], name: str) -> ndarray:
     """Return the curve of a metric over steps, for which there are at most POINTS: (4, points) with
     steps, means, and the lowest and highest values, of all iterations and runs there."""
-    pairs = [(run.column("step"), run.column(name)) for run in runs]
+    pairs = []
+    for run in runs:
+        pair = run.column("step"), run.column(name)
+        pairs.append(pair)
     table = np.hstack(pairs)
-    steps, values = table[:, np.isfinite(table).all(axis=0)]
+    is_known = np.isfinite(table).all(axis=0)
+    steps, values = table[:, is_known]
     points = []
-    for part in np.array_split(np.unique(steps), POINTS):
+    different = np.unique(steps)
+    for part in np.array_split(different, POINTS):
         if part.size:
-            is_here = (part[0] <= steps) & (steps <= part[-1])
+            first, last = part[0], part[-1]
+            is_here = (first <= steps) & (steps <= last)
             here = values[is_here]
-            points.append((part[-1], here.mean(), here.min(), here.max()))
+            point = last, here.mean(), here.min(), here.max()
+            points.append(point)
     return np.reshape(points, (-1, 4)).T
 
 
@@ -211,20 +237,25 @@ def draw(groups: Iterable[list[Record]], name: str, width: int, height: int) -> 
     table = np.hstack(curves)
     if not table.size:
         return ""
-    least = -1 if name == "explained_variance" else -math.inf  # below, it means nothing
-    limits = _limits(table[0])
-    heights = _limits(np.maximum(table[1:], least))
+    steps, values = table[0], table[1:]
+    if name == "explained_variance":
+        values = np.maximum(values, -1)  # below, it means nothing
+    limits = _limits(steps)
+    heights = _limits(values)
+    right = width - RIGHT
+    bottom = height - BOTTOM
 
     def across(value: Any) -> Any:
-        return np.interp(value, limits, (LEFT, width - RIGHT))
+        return np.interp(value, limits, (LEFT, right))
 
     def up(value: Any) -> Any:
-        return np.interp(value, heights, (height - BOTTOM, TOP))
+        return np.interp(value, heights, (bottom, TOP))
 
     parts = []
     for tick in _ticks(*heights):
-        parts.append(f'<path class="grid" d="M{LEFT} {up(tick):.1f}H{width - RIGHT}"/>')
-        place = f'x="{LEFT - 6}" y="{up(tick):.1f}" dy=".35em" text-anchor="end"'
+        y = f"{up(tick):.1f}"
+        parts.append(f'<path class="grid" d="M{LEFT} {y}H{right}"/>')
+        place = f'x="{LEFT - 6}" y="{y}" dy=".35em" text-anchor="end"'
         parts.append(f"<text {place}>{_short(tick)}</text>")
     for tick in _ticks(*limits):
         place = f'x="{across(tick):.1f}" y="{height - 6}" text-anchor="middle"'
@@ -233,7 +264,9 @@ def draw(groups: Iterable[list[Record]], name: str, width: int, height: int) -> 
         if steps.size:
             xs = across(steps)
             line = _points(xs, up(means))
-            edges = _points(xs, up(high)) + _points(xs, up(low))[::-1]
+            upper = _points(xs, up(high))
+            lower = _points(xs, up(low))
+            edges = upper + lower[::-1]
             color = f"c{index % COLORS}"
             parts.append(f'<path class="band {color}" d="M{"L".join(edges)}Z"/>')
             # Twice from the first point, so that a single one is a dot.
@@ -261,14 +294,15 @@ def _ticks(low: float, high: float) -> ndarray:
     """Return two to six round numbers between two limits."""
     least = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(least))
-    steps = [x * power for x in (1, 2, 5, 10, 20)]
-    step = min(x for x in steps if x >= least)
-    return step * np.arange(math.ceil(low / step), high / step)
+    steps = power * np.array([1, 2, 5, 10, 20])
+    step = steps[steps >= least][0]
+    first = math.ceil(low / step)
+    return step * np.arange(first, high / step)
 
 
 def _short(number: float) -> str:
     """Return a number in few characters, such as 1.5M."""
-    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for letter, size in SIZES.items():
         if size <= abs(number) < 1e15:
             return f"{number / size:.4g}{letter}"
     return f"{number:.4g}"

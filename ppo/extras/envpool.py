@@ -1,7 +1,6 @@
 """Environments of EnvPool, which steps many of them in C++: --env_name=EnvPool/CartPole-v1."""
 
 import warnings
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,9 +9,8 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.spaces import Box
 from numpy import ndarray
 
-from ppo.envs.episodes import Values
 from ppo.errors import ConfigError, suggest
-from ppo.extras.vector import MaskedReset, Results, mapped, to_numpy
+from ppo.extras.autoreset import MaskedReset, Seeds, mapped
 
 PREFIX = "EnvPool/"
 NO_LIMIT = 2**31 - 1  # what max_episode_steps is for environments without one
@@ -25,10 +23,9 @@ def find_spec(env_name: str) -> EnvSpec:
     except ImportError as error:
         raise ConfigError(f"--env_name={env_name} needs a package: pip install envpool") from error
     task = env_name.removeprefix(PREFIX)
-    if task not in envpool.list_all_envs():
-        raise ConfigError(
-            f"--env_name={env_name} is unknown{suggest(task, envpool.list_all_envs())}"
-        )
+    known = envpool.list_all_envs()
+    if task not in known:
+        raise ConfigError(f"--env_name={env_name} is unknown{suggest(task, known)}")
     make: Any = make_envpool
     return EnvSpec(env_name, partial(make, task))
 
@@ -37,38 +34,26 @@ class EnvPool(MaskedReset):
     """A vector environment of EnvPool. Its seeds are fixed where it is made: resets go on with
     them. A reset of some environments returns their rows only."""
 
-    def reset(self, seeds: Sequence[int]) -> tuple[Any, Values]:
-        self.lengths[:] = 0
-        return self._reset()
+    def reset(self, seeds: Seeds) -> None:
+        self._reset()
 
-    def step(self, actions: Any) -> Results:
-        *results, infos = super().step(actions)
-        observations, rewards, terminations, truncations = results
-        infos = {key: x for key, x in infos.items() if key != "env_id"}
-        return observations, rewards, terminations, truncations, infos
+    def restart(self, ended: ndarray, seeds: Seeds) -> None:
+        self._reset(options={"reset_mask": ended})
 
-    def restart(self, ended: ndarray, seeds: Sequence[int]) -> tuple[Any, Values]:
-        self.lengths[ended] = 0
-        rows, infos = self._reset(options={"reset_mask": ended.copy()})
-        spread = {key: _spread(to_numpy(x), ended) for key, x in infos.items() if _fits(x, ended)}
-        return mapped(lambda x: _spread(x, ended), rows), spread
+        def spread(rows: ndarray) -> ndarray:
+            """Return an array (n, ...) with rows (k, ...) of those that have ended."""
+            shape = (self.num_envs, *rows.shape[1:])
+            whole = np.zeros(shape, rows.dtype)
+            whole[ended] = rows
+            return whole
 
-
-def _fits(value: Any, columns: ndarray) -> bool:
-    return isinstance(value, ndarray) and len(value) == columns.sum()
-
-
-def _spread(rows: ndarray, columns: ndarray) -> ndarray:
-    """Return an array (n, ...) with rows (k, ...) in k columns (n,) bool."""
-    whole = np.zeros((len(columns), *rows.shape[1:]), rows.dtype)
-    whole[columns] = rows
-    return whole
+        self.observations = mapped(spread, self.observations)
 
 
 def make_envpool(
     task: str,
     num_envs: int,
-    seeds: Sequence[int],
+    seeds: Seeds,
     max_episode_steps: int | None = None,
     num_threads: int = 1,
     **options: Any,
@@ -81,12 +66,14 @@ def make_envpool(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the precision of bounds
         try:
-            limit = max_episode_steps or envpool.make_spec(task, **options).config.max_episode_steps
+            limit = max_episode_steps
+            if not limit:
+                limit = envpool.make_spec(task, **options).config.max_episode_steps
             env = envpool.make_gymnasium(
                 task,
                 num_envs=num_envs,
                 num_threads=num_threads,
-                seed=np.array(seeds, np.int64) & 0x7FFFFFFF,  # of 31 bits
+                seed=np.array(seeds) & 0x7FFFFFFF,  # of 31 bits
                 max_episode_steps=min(limit + 1, NO_LIMIT),
                 **options,
             )
@@ -103,7 +90,10 @@ def without_false_bounds(space: Any) -> Any:
     have no bounds, are none."""
     if not isinstance(space, Box) or space.dtype.kind != "f":
         return space
-    limits = np.finfo(str(space.dtype))
-    low = np.where(space.low == limits.tiny, -np.inf, space.low)
-    high = np.where(space.high == limits.max, np.inf, space.high)
-    return Box(low.astype(space.dtype), high.astype(space.dtype), dtype=np.dtype(space.dtype).type)
+    dtype: Any = space.dtype.type
+    limits = np.finfo(dtype)
+    low = space.low.copy()
+    low[low == limits.tiny] = -np.inf
+    high = space.high.copy()
+    high[high == limits.max] = np.inf
+    return Box(low, high, dtype=dtype)

@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ppo.config import flag
 from ppo.errors import ConfigError, Interrupted
 
@@ -43,13 +41,17 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     for path in paths:
         with StopSignals() as signals:
             policy = load_policy(path, **flags)
-            evaluate = partial(film, policy, Path(video)) if video else policy.evaluate
+            evaluate: Any = policy.evaluate
+            if video:
+                evaluate = partial(film, policy, Path(video))
             result = evaluate(**values, should_stop=signals.any)
         if signals.received:
             raise Interrupted(f"{signals.received.name}: stopped", signals.received)
-        interval = 1.96 * float(np.std(result.returns)) / math.sqrt(max(1, len(result.returns) - 1))
-        metrics = "".join(f", {name} {value:.4g}" for name, value in result.env.items())
-        print(
-            f"{path}: return {result.mean:.2f} +- {interval:.2f} (95 % interval), standard "
-            f"deviation {result.std:.2f}, {len(result.returns)} episodes{metrics}"
-        )
+        count = len(result.returns)
+        num_others = max(1, count - 1)
+        interval = 1.96 * result.std / math.sqrt(num_others)
+        text = f"{path}: return {result.mean:.2f} +- {interval:.2f} (95 % interval), "
+        text += f"standard deviation {result.std:.2f}, {count} episodes"
+        for name, value in result.env.items():
+            text += f", {name} {value:.4g}"
+        print(text)

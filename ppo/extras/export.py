@@ -38,7 +38,8 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Export a run or a policy file. flags: of the environment, in place of the run's."""
     if len(words) not in (1, 2):
         raise ConfigError("export needs a run or a policy file: ppo export runs/NAME")
-    path = Path(words[1] if len(words) == 2 else options.output)
+    output = words[1] if len(words) == 2 else options.output
+    path = Path(output)
     if path.suffix != ".onnx" or path.exists():
         raise ConfigError(f"--output={path}: give a new file that ends in .onnx")
     flags["precision"] = "float32"
@@ -76,7 +77,8 @@ class ExportedPolicy(nn.Module):
         self.layout = policy.spaces.layout
         self.space = policy.spaces.actions
         self.normalize = policy.normalize
-        self.model: Any = MakeTorchActor(policy.spaces)(policy.weights).model
+        make_actor = MakeTorchActor(policy.spaces)
+        self.model: Any = make_actor(policy.weights).model
 
     def forward(self, inputs: dict[str, Tensor]) -> tuple[Tensor, ...]:
         tables = {name: inputs[name] for name in self.layout.tables}
@@ -88,17 +90,20 @@ class ExportedPolicy(nn.Module):
         if ACTION_MASK in inputs:
             distribution = distribution.masked(inputs[ACTION_MASK])
         action = self._converted(distribution.mode())
-        return (action,) if state is None else (action, next_state)
+        if state is None:
+            return (action,)
+        return action, next_state
 
     def _normalized(self, numbers: Tensor) -> Tensor:
         normalize = self.normalize
         if normalize.enabled:
             shift = torch.from_numpy(normalize.shift)
             dtype = torch.promote_types(numbers.dtype, shift.dtype)
-            centred = (numbers.to(dtype) - shift).float()
-            scaled = centred * torch.from_numpy(normalize.scale)
+            centred = numbers.to(dtype) - shift
+            scaled = centred.float() * torch.from_numpy(normalize.scale)
             numbers = scaled.clamp(-CLIP, CLIP)
-        return numbers.float() if numbers.dtype == torch.float64 else numbers
+        is_double = numbers.dtype == torch.float64
+        return numbers.float() if is_double else numbers
 
     def _converted(self, actions: Tensor) -> Tensor:
         """Return the environment's actions: see ppo.envs.spaces.action_converter."""
@@ -106,8 +111,9 @@ class ExportedPolicy(nn.Module):
         dtype = getattr(torch, str(space.dtype))
         rows = actions.reshape(-1, *space.shape)
         if not isinstance(space, Box):
-            start = torch.as_tensor(getattr(space, "start", 0))
-            return (rows + start).to(dtype)
+            start = getattr(space, "start", 0)
+            shifted = rows + torch.as_tensor(start)
+            return shifted.to(dtype)
         shift, factor = map(torch.from_numpy, box_scale(space))
         rows = shift + factor * rows
         rows = rows.maximum(torch.from_numpy(space.low))
@@ -119,9 +125,12 @@ class ExportedPolicy(nn.Module):
 
 def to_onnx(policy: Policy) -> bytes:
     """Return the content of an ONNX file. Raises ConfigError if torch cannot export the network."""
-    rows = random_inputs(policy, 2)
-    inputs = {name: torch.from_numpy(x) for name, x in rows.items()}
-    outputs = ["action", f"next_{STATE}"] if STATE in inputs else ["action"]
+    inputs = {}
+    for name, rows in random_inputs(policy, 2).items():
+        inputs[name] = torch.from_numpy(rows)
+    outputs = ["action"]
+    if STATE in inputs:
+        outputs.append(f"next_{STATE}")
     batch = {0: torch.export.Dim("batch")}
     logging.disable()  # torch logs details of its internals
     try:
@@ -187,15 +196,19 @@ def random_inputs(policy: Policy, count: int) -> Tables:
             rows = statistics.mean + scale * random.standard_normal(shape)
         else:
             rows = random.uniform(0, 256, shape)
-        inputs[name] = np.clip(rows, box.low, box.high).astype(box.dtype)
+        inside = np.clip(rows, box.low, box.high)
+        inputs[name] = inside.astype(box.dtype)
     if policy.spaces.has_masks:
         exists = policy.to_mask(None)
-        masks = exists & (random.random((count, exists.size)) < 0.5)
+        drawn = random.random((count, exists.size))
+        masks = exists & (drawn < 0.5)
         sizes = num_choices(policy.spaces.actions)
-        masks.reshape(count, len(sizes), -1)[..., 0] = True
+        choices = masks.reshape(count, len(sizes), -1)
+        choices[..., 0] = True
         inputs[ACTION_MASK] = masks
     if size := policy.actor.state_size:
-        inputs[STATE] = random.uniform(-1, 1, (count, size)).astype(np.float32)
+        states = random.uniform(-1, 1, (count, size))
+        inputs[STATE] = states.astype(np.float32)
     return inputs
 
 
@@ -203,15 +216,21 @@ def compare(policy: Policy, session: Any) -> float:
     """Return the largest difference of a file's actions from the policy's on random observations,
     relative to its largest action beyond 1, also before actions are clipped."""
     inputs = random_inputs(policy, NUM_ROWS)
-    rows = {name: inputs[name] for name in policy.spaces.layout.tables}
-    states = np.array(inputs.get(STATE, np.zeros((NUM_ROWS, 0))))
+    names = policy.spaces.layout.tables
+    rows = {name: inputs[name] for name in names}
+    masks = inputs.get(ACTION_MASK, EMPTY)
+    states = np.zeros((NUM_ROWS, 0))
+    if STATE in inputs:
+        states = inputs[STATE].copy()
     differences = []
     for _ in range(2):  # the second time from the states that the first has led to
         action, *next_states = session.run(None, inputs)
-        columns = policy.act(rows, None, inputs.get(ACTION_MASK, EMPTY), states)
+        columns = policy.act(rows, None, masks, states)
         wanted = np.array(policy.to_actions(columns), np.float64)
-        size = max(1.0, np.abs(columns).max(), np.abs(wanted).max())
-        differences.append(np.abs(action - wanted).max() / size)
+        largest = np.abs(columns).max(), np.abs(wanted).max()
+        size = max(1.0, *largest)
+        difference = np.abs(action - wanted).max()
+        differences.append(difference / size)
         if next_states:
             inputs[STATE] = next_states[0]
     return float(np.max(differences))

@@ -38,7 +38,6 @@ class FineTuning(Callback):
     def __post_init__(self) -> None:
         self.source: str | None = None  # what the run has started from
         self.of_policy: list[nn.Parameter] = []  # held in the warm-up
-        self.learning_rate = 0.0
 
     def on_start(self, run: Run) -> None:
         if self.init_from and self.init_from != self.source:
@@ -51,17 +50,31 @@ class FineTuning(Callback):
             self._find_policy(run)
 
     def on_batch(self, run: Run, batch: Batch) -> None:
-        if run.iteration <= self.critic_warmup:
-            self.learning_rate = run.learner.learning_rate
-            self._hold(run, True)
+        """Hold the policy for an update."""
+        if run.iteration > self.critic_warmup:
+            return
+        self.learning_rate = run.learner.learning_rate
+        buffers = run.model.buffers()  # of batch norm
+        self.buffers = [x.clone() for x in buffers]
+        for parameter in self.of_policy:
+            parameter.requires_grad_(False)
+        if run.normalize.statistics.count >= 1:
+            run.normalize.enabled = False
 
     def on_iteration(self, run: Run) -> None:
-        """End the hold; after the warm-up, restart the optimizer. Adam corrects its moments for the
+        """Release it; after the warm-up, restart the optimizer. Adam corrects its moments for the
         number of steps (Kingma & Ba 2015, section 3), but the policy's are still zero: its first
         steps would be up to six times too long."""
-        if run.iteration <= self.critic_warmup:
-            self._hold(run, False)
-            run.learner.learning_rate = self.learning_rate  # an adaptive one saw a KL of zero
+        if run.iteration > self.critic_warmup:
+            return
+        run.learner.learning_rate = self.learning_rate  # an adaptive one saw a KL of zero
+        buffers = run.model.buffers()
+        for buffer, before in zip(buffers, self.buffers, strict=True):
+            buffer.copy_(before)
+        for parameter in self.of_policy:
+            parameter.requires_grad_(True)
+        run.normalize.enabled = bool(run.config.normalize_observations)
+        run.publish()
         if run.iteration == self.critic_warmup:
             run.learner.optimizer = run.learner.make_optimizer()
 
@@ -88,17 +101,19 @@ class FineTuning(Callback):
 
     def _freeze(self, model: nn.Module) -> None:
         parameters = dict(model.named_parameters())
-        starts = ",".join(self.freeze).split(",")
-        for start in filter(None, starts):
-            chosen = [x for name, x in parameters.items() if name.startswith(start)]
+        starts = ",".join(self.freeze)
+        for start in filter(None, starts.split(",")):
+            chosen = []
+            for name, parameter in parameters.items():
+                if name.startswith(start):
+                    chosen.append(name)
+                    parameter.requires_grad_(False)
             if not chosen:
                 parts = {name.partition(".")[0] for name in parameters}
                 hint = suggest(start, parts)
                 raise ConfigError(f"--freeze={start} is not the name of a parameter{hint}")
-            for parameter in chosen:
-                parameter.requires_grad_(False)
-        learned = [x for x in parameters.values() if x.requires_grad]
-        if not learned:
+        is_learned = [x.requires_grad for x in parameters.values()]
+        if not any(is_learned):
             raise ConfigError("--freeze leaves nothing to learn: name fewer parameters")
 
     def _find_policy(self, run: Run) -> None:
@@ -109,31 +124,15 @@ class FineTuning(Callback):
         if not outputs.requires_grad:
             return
         learned = [x for x in run.model.parameters() if x.requires_grad]
-        gradients = torch.autograd.grad(outputs.sum(), learned, allow_unused=True)
-        self.of_policy = [
-            parameter
-            for parameter, gradient in zip(learned, gradients, strict=True)
-            if gradient is not None
-        ]
+        total = outputs.sum()
+        gradients = torch.autograd.grad(total, learned, allow_unused=True)
+        pairs = zip(learned, gradients, strict=True)
+        self.of_policy = [x for x, gradient in pairs if gradient is not None]
         if len(self.of_policy) == len(learned):
             raise ConfigError(
                 "--critic_warmup: the policy depends on all parameters that may change: leave the "
                 "flag out, or give the value network parameters of its own"
             )
-
-    def _hold(self, run: Run, is_held: bool) -> None:
-        """Hold the policy for an update, or release it."""
-        for parameter in self.of_policy:
-            parameter.requires_grad_(not is_held)
-        if is_held:
-            self.buffers = [x.clone() for x in run.model.buffers()]  # of batch norm
-            if run.normalize.statistics.count >= 1:
-                run.normalize.enabled = False
-        else:
-            for buffer, before in zip(run.model.buffers(), self.buffers, strict=True):
-                buffer.copy_(before)
-            run.normalize.enabled = bool(run.config.normalize_observations)
-            run.publish()
 
 
 @contextmanager
@@ -148,25 +147,30 @@ def naming(flag: str) -> Iterator[None]:
 def check_fits(run: Run, own: Shaped, state: State, saved: Shaped, flags: Sequence[str]) -> None:
     """Raise ConfigError unless a saved policy has the actions and the values of flags of a run, and
     what it consists of has the names and shapes of the run's own."""
-    here = {"actions": run.spaces.in_json[1], **vars(run.config), **shapes_of(own)}
-    there = {"actions": state["spaces"][1], **state["config"], **shapes_of(saved)}
+    here = vars(run.config) | shapes_of(own)
+    here["actions"] = run.spaces.in_json[1]
+    there = state["config"] | shapes_of(saved)
+    there["actions"] = state["spaces"][1]
     if there["normalize_observations"] == "auto":
         there["normalize_observations"] = run.spaces.layout.has_numbers
     for name in ("actions", *flags, *own, *saved):
-        its, ours = there.get(name), here.get(name)
+        its = there.get(name)
+        ours = here.get(name)
         if its != ours:
             raise ConfigError(f"it has {name} {its}, this run has {ours}: both must be equal")
 
 
-def shapes_of(parts: Shaped) -> Shaped:
+def shapes_of(parts: Shaped) -> dict[str, Any]:
     return {name: (*x.shape,) for name, x in parts.items()}
 
 
 def probe(run: Run) -> Any:
     """Return the policy's distribution of actions for an observation of zeros."""
     batch = {}
-    for name in (*run.spaces.layout.tables, "states"):
-        row = run.rollout.tables[name][0, :1]
+    names = [*run.spaces.layout.tables, "states"]
+    for name in names:
+        table = run.rollout.tables[name]
+        row = table[0, :1]
         if row.size:
             batch[name] = run.learner.table(row)
     distribution, _ = run.learner.forward(batch)

@@ -32,50 +32,59 @@ class Keys(Callback):
     def on_model(self, model: Any, spaces: Spaces) -> None:
         """Make the network again, from the same random numbers."""
         config = spaces.config
-        if not isinstance(model, FeedForward) or is_path(name_of(config.model)):
+        is_own = is_path(name_of(config.model))
+        if is_own or not isinstance(model, FeedForward):
             raise ConfigError("--policy_keys and --value_keys are for the built-in networks")
-        is_same = self.value_keys == self.policy_keys
-        if model.state_size and not (is_same or self.value_keys is None):
+        is_recurrent = bool(model.state_size)
+        if is_recurrent and self.value_keys not in (None, self.policy_keys):
             raise ConfigError(
                 f"--value_keys={self.value_keys}: leave it out, since a recurrent network has one "
                 "trunk, which reads --policy_keys"
             )
         size = config.hidden_size
-        if model.state_size:
+        if is_recurrent:
             size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
-        keys = [("value_keys", self.value_keys), ("policy_keys", self.policy_keys)]
-        is_shared = config.share_trunk and (is_same or bool(model.state_size))
+        is_same = is_recurrent or self.value_keys == self.policy_keys
+        is_shared = is_same and config.share_trunk
+        config_of_model = replace(config, share_trunk=is_shared)
+        flags = iter(["policy_keys", "value_keys"])
+
+        def make_next() -> Trunk:
+            flag = next(flags)
+            keys = getattr(self, flag)
+            return some_trunk(spaces, size, flag, keys)
+
         model.num_shared_features = 0
-        torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
-        type(model).__init__(
-            model,
-            lambda: some_trunk(spaces, size, *keys.pop()),
-            spaces.with_config(replace(config, share_trunk=is_shared)),
-        )
+        seed = integer_seed(config.seed, Stream.MODEL)
+        torch.default_generator.manual_seed(seed)
+        type(model).__init__(model, make_next, spaces.with_config(config_of_model))
 
 
 def some_trunk(spaces: Spaces, size: Any, flag: str, keys: str | None) -> Trunk:
     """Make a trunk for the parts that keys name: leaves, or all within a Dict. keys: None for
     all."""
     layout = spaces.layout
-    spaces_of_parts = {x.name: x.space for x in [*layout.vectors, *layout.images]}
-    chosen: dict[str, Any] = {}
-    for key in keys.split(",") if keys is not None else []:
-        found = {
-            name: space
-            for name, space in spaces_of_parts.items()
-            if name == key or name.startswith(f"{key}.")
-        }
-        if not found:
-            raise ConfigError(f"--{flag}={key} is not a part{suggest(key, spaces_of_parts)}")
-        chosen |= found
-    if chosen.keys() == spaces_of_parts.keys() or keys is None:
+    parts = [*layout.vectors, *layout.images]
+    known = {part.name: part.space for part in parts}
+    if keys is None:
         return make_trunk(spaces, size)
-    some = replace(spaces, observations=Dict([*chosen.items()]))
+    chosen: dict[str, Any] = {}
+    for key in keys.split(","):
+        found = [name for name in known if f"{name}.".startswith(f"{key}.")]
+        if not found:
+            raise ConfigError(f"--{flag}={key} is not a part{suggest(key, known)}")
+        for name in found:
+            chosen[name] = known[name]
+    if len(chosen) == len(known):
+        return make_trunk(spaces, size)
+    observes = Dict([*chosen.items()])
+    some = replace(spaces, observations=observes)
     if layout.images and not some.layout.images:
         size = HIDDEN_SIZES["mlp"]
-        some = some.with_config(replace(spaces.config, frame_stack=1))  # that of images
-    return SomeParts(layout, some.layout, make_trunk(some, size))
+        config = replace(spaces.config, frame_stack=1)  # that of images
+        some = some.with_config(config)
+    trunk = make_trunk(some, size)
+    return SomeParts(layout, some.layout, trunk)
 
 
 class SomeParts(Trunk):
@@ -91,11 +100,15 @@ class SomeParts(Trunk):
     def forward(self, observations: Any) -> Tensor:
         parts = observations
         if isinstance(observations, Tensor):  # all parts are numbers
-            rows = observations.unflatten(1, (self.layout.num_vectors, -1))
-            parts = {name: rows[..., columns] for name, columns in self.layout.columns.items()}
+            shape = (self.layout.num_vectors, -1)
+            rows = observations.unflatten(1, shape)
+            places = self.layout.columns.items()
+            parts = {name: rows[..., columns] for name, columns in places}
         if len(self.own.tables) > 1:
             return self.trunk(parts)
         if self.own.images:
-            return self.trunk(parts[self.own.images[0].name])
-        numbers = [parts[part.name] for part in self.own.vectors]
-        return self.trunk(torch.cat(numbers, -1))
+            image = self.own.images[0]
+            return self.trunk(parts[image.name])
+        vectors = [parts[part.name] for part in self.own.vectors]
+        numbers = torch.cat(vectors, -1)
+        return self.trunk(numbers)

@@ -29,7 +29,11 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--output={path}: give a file that ends in .svg, .png or .pdf")
     runs = curves.read_runs(names)
-    known = {name for run in runs for name in run.metrics if run.last(name) is not None}
+    known: set[str] = set()
+    for run in runs:
+        for name in run.metrics:
+            if run.last(name) is not None:
+                known.add(name)
     for name in options.metric:
         if name not in known:
             raise ConfigError(f"--metric={name}: no run has values of it{suggest(name, known)}")
@@ -46,7 +50,8 @@ def picture_of(groups: dict[str, list[curves.Record]], metrics: Any) -> str:
     top = LINE * (len(groups) + 1)
     columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
-    size = f'width="{columns * WIDTH}" height="{top + rows * (HEIGHT + 2 * LINE)}"'
+    row_height = HEIGHT + 2 * LINE
+    size = f'width="{columns * WIDTH}" height="{top + rows * row_height}"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} color="#333">']
     parts.append(f'<style>{curves.STYLE}</style><rect {size} fill="#fff"/>')
     for index, label in enumerate(groups):
@@ -57,7 +62,7 @@ def picture_of(groups: dict[str, list[curves.Record]], metrics: Any) -> str:
         row, column = divmod(index, columns)
         title = escape(f"{curves.TITLES.get(name, name)} over environment steps")
         chart = curves.draw(groups.values(), name, WIDTH, HEIGHT)
-        place = f"translate({column * WIDTH} {top + row * (HEIGHT + 2 * LINE)})"
+        place = f"translate({column * WIDTH} {top + row * row_height})"
         parts.append(f'<g transform="{place}"><text x="16" y="{LINE}">{title}</text>')
         parts.append(f'<g transform="translate(0 {LINE + 8})">{chart}</g></g>')
     return "\n".join([*parts, "</svg>\n"])
@@ -72,7 +77,8 @@ def save(picture: str, path: Path) -> None:
         import cairosvg
 
         convert = getattr(cairosvg, f"svg2{path.suffix[1:]}")
-        convert(picture.encode(errors="replace"), scale=2, write_to=str(path))
+        content = picture.encode(errors="replace")
+        convert(content, scale=2, write_to=str(path))
     except (ImportError, OSError) as error:  # OSError: also without the library cairo
         raise ConfigError(
             f"--output={path} cannot be written ({reason(error)}): pip install cairosvg, or give "

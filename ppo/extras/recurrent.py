@@ -17,7 +17,8 @@ from ppo.models.numpy_mlp import MASKED_LOGIT
 
 def make_recurrent(spaces: Spaces) -> "Recurrent":
     """Make an LSTM or a GRU on the features of an MLP or a CNN."""
-    size = HIDDEN_SIZES["cnn" if spaces.layout.images else "mlp"]
+    kind = "cnn" if spaces.layout.images else "mlp"
+    size = HIDDEN_SIZES[kind]
     return Recurrent(lambda: make_trunk(spaces, size), spaces)
 
 
@@ -52,7 +53,8 @@ class RecurrentTrunk(Trunk):
         if self.kind == "gru":
             states = torch.gru_cell(inputs, states, *self.weights)
         else:
-            states = torch.cat(torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights), -1)
+            parts = torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights)
+            states = torch.cat(parts, -1)
         return states[:, : self.num_features], states
 
     def forward(self, observations: Any, states: Tensor, starts: Tensor) -> Tensor:
@@ -60,22 +62,27 @@ class RecurrentTrunk(Trunk):
 
         All episodes take one call, with an extra step before each start: there, an extra input of
         1 closes the first two gates and cancels the third's bias, and the state becomes zero."""
-        inputs = self.encoder(observations).unflatten(0, (-1, len(states)))
+        size = len(states)
+        inputs = self.encoder(observations).unflatten(0, (-1, size))
         weight, *others = self.weights
-        reset_column = -others[1]
+        reset_column = -others[1].unsqueeze(1)
         reset_column[: 2 * self.num_features] = MASKED_LOGIT
-        weights = [torch.cat([weight, reset_column.unsqueeze(1)], 1), *others]
-        positions = (starts.view(inputs.shape[:2]) + 1).cumsum(0) - 1
-        index = (positions, torch.arange(len(states)))
+        extended = torch.cat([weight, reset_column], 1)
+        lengths = starts.view(-1, size) + 1  # in steps, with the extra one
+        positions = lengths.cumsum(0) - 1
+        index = (positions, torch.arange(size))
         steps = nn.functional.pad(inputs, (0, 1))
-        padded = steps.new_zeros(int(positions.max()) + 1, *steps.shape[1:])
+        num_steps = int(positions.max()) + 1
+        padded = steps.new_zeros(num_steps, *steps.shape[1:])
         padded[..., -1] = 1
         padded[index] = steps
         state: Any = states.unsqueeze(0)
         if self.kind == "lstm":
             state = [part.contiguous() for part in state.chunk(2, -1)]
         unroll = getattr(torch, self.kind)
-        outputs = unroll(padded, state, weights, True, 1, 0.0, self.training, False, False)[0]
+        # With biases, one layer, no dropout, in one direction, time first.
+        options = (True, 1, 0.0, self.training, False, False)
+        outputs, *_ = unroll(padded, state, [extended, *others], *options)
         return outputs[index].flatten(0, 1)
 
 
@@ -89,7 +96,8 @@ class Recurrent(FeedForward):
         config = spaces.config
         if not config.share_trunk:
             raise ConfigError(f"--model={config.model} shares its trunk: leave --share_trunk out")
-        super().__init__(lambda: RecurrentTrunk(make_encoder(), config), spaces)
+        encoder = make_encoder()
+        super().__init__(lambda: RecurrentTrunk(encoder, config), spaces)
 
     def forward(
         self, observations: Any, states: Any = None, starts: Any = None, rows: Any = slice(None)

@@ -49,8 +49,11 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Write the page. Raises ConfigError."""
     curves.refuse(flags)
     runs = curves.read_runs(names)
-    path = runs[0].folder / "report.html" if len(runs) == 1 else Path("comparison.html")
-    path = Path(options.output or path)
+    path = Path("comparison.html")
+    if len(runs) == 1:
+        path = runs[0].folder / "report.html"
+    if options.output:
+        path = Path(options.output)
     if path.suffix != ".html":
         raise ConfigError(f"--output={path}: give a file that ends in .html")
     page = page_of(runs)
@@ -64,12 +67,16 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
 
 def page_of(runs: list[curves.Record]) -> str:
     """Return a page in HTML that needs no other file."""
-    title = escape(str(runs[0].folder) if len(runs) == 1 else f"{len(runs)} runs")
+    if len(runs) == 1:
+        title = escape(str(runs[0].folder))
+        parts = one_run(runs[0])
+    else:
+        title = f"{len(runs)} runs"
+        parts = several_runs(runs)
     head = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
     if any(run.state == "training" for run in runs):
         head += REFRESH
     head += f"<title>{title}</title><style>{CSS}{curves.STYLE}</style>"
-    parts = one_run(runs[0]) if len(runs) == 1 else several_runs(runs)
     head = f'<!doctype html><html lang="en">{head}<h1>{title}</h1>'
     return "\n".join([head, *parts, "</html>\n"])
 
@@ -81,11 +88,14 @@ def one_run(run: curves.Record) -> Iterator[str]:
     yield from charts([[run]])
     yield table(HEAD, [row_of(run)])
     if recent := run.evaluations[-RECENT:]:
-        names = dict.fromkeys(name for one in recent for name in one["env"])
+        names: dict[str, Any] = {}
+        for one in recent:
+            names |= one["env"]
         rows = []
         for one in recent:
             own = map(one["env"].get, names)
-            rows.append([one["step"], len(one["returns"]), one["mean"], one["std"], *own])
+            count = len(one["returns"])
+            rows.append([one["step"], count, one["mean"], one["std"], *own])
         head = ["step", "episodes", "mean return", "standard deviation", *names]
         yield f"<h2>Evaluations</h2>{table(head, rows)}"
     if run.notes:
@@ -116,19 +126,24 @@ def several_runs(runs: list[curves.Record]) -> Iterator[str]:
         yield f'<li class="c{index % curves.COLORS}"><span>{escape(label)}</span></li>'
     yield from charts([*groups.values()])
     yield f"<h2>Runs</h2>{table(HEAD, map(row_of, runs))}"
-    several = [group[0].config for group in groups.values()]
+    configs = [group[0].config for group in groups.values()]
     rows = []
-    for name in several[0]:
-        values = [text_of(config.get(name)) for config in several]
-        if len({*values}) > 1 and name not in curves.OF_ONE_RUN:
+    for name in configs[0]:
+        values = [text_of(config.get(name)) for config in configs]
+        is_same = len({*values}) == 1
+        if not is_same and name not in curves.OF_ONE_RUN:
             rows.append([name, *values])
     yield f"<h2>Settings that differ</h2>{table(['', *groups], rows)}"
 
 
 def charts(groups: list[list[curves.Record]]) -> Iterator[str]:
     """Yield charts of all metrics, the most important first."""
-    known = dict.fromkeys(name for runs in groups for run in runs for name in run.metrics)
-    small = [name for name in known if name not in (*curves.TITLES, *HIDDEN)]
+    known: dict[str, Any] = {}
+    for runs in groups:
+        for run in runs:
+            known |= run.metrics
+    others = [*curves.TITLES, *HIDDEN]
+    small = [name for name in known if name not in others]
     yield "<p>Over environment steps:</p>"
     for kind, names, width, height in (
         ("large", curves.TITLES, 600, 280),

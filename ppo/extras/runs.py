@@ -25,21 +25,26 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Print a row for each run, the newest last. Raises ConfigError if there are none."""
     refuse(flags)
     folder = words[0] if words else options.folder
-    runs = [*map(Record, folders_in(Path(folder)))]
+    folders = folders_in(Path(folder))
+    runs = [*map(Record, folders)]
     if not runs:
         raise ConfigError(f"--folder={folder}: there are no runs in it: give another")
     rows = [HEAD, *map(row_of, runs)]
     if options.csv:
-        csv.writer(sys.stdout, lineterminator="\n").writerows(rows)
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows(rows)
         return
     table = [[*map(text_of, row)] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in table]
-    print("\n".join([*lines, ""]), end="")
+    columns = zip(*table, strict=True)
+    widths = [max(map(len, column)) for column in columns]
+    for cells in table:
+        padded = map(str.ljust, cells, widths)
+        print("  ".join(padded).rstrip())
 
 
 def row_of(run: Record) -> list[Any]:
     """Return the values of HEAD."""
+    seconds = run.last("seconds") or 0
     return [
         run.folder,
         run.state,
@@ -48,13 +53,15 @@ def row_of(run: Record) -> list[Any]:
         run.total_steps,
         run.last("episode_return_mean"),
         run.evaluation(),
-        timedelta(seconds=round(run.last("seconds") or 0)),
+        timedelta(seconds=round(seconds)),
     ]
 
 
 def text_of(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if value is None:
+        return "-"
     if type(value) is int:
         return f"{value:,}"
-    return "-" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return str(value)

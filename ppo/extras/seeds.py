@@ -41,17 +41,20 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     if given.pop("resume", "auto") != "auto":
         raise ConfigError("--resume: leave it out, as the same command continues all runs")
     name = given.pop("name", None)
-    parent = given.pop("run_dir", None) or (name and f"runs/{name}")
-    if not parent:
+    parent = given.pop("run_dir", None)
+    if not parent and not name:
         raise ConfigError("seeds needs --name=NAME: runs are in runs/NAME/seed-1 and so on")
+    folder = Path(parent or f"runs/{name}")
     first = given.pop("seed", 1)
-    runs = {seed: Path(parent, f"seed-{seed}") for seed in range(first, first + options.count)}
+    seeds = range(first, first + options.count)
+    runs = {seed: folder / f"seed-{seed}" for seed in seeds}
     failed = train_all(runs, given)
-    print_results({seed: folder for seed, folder in runs.items() if seed not in failed})
+    for seed in failed:
+        del runs[seed]
+    print_results(runs)
     if failed:
-        error = PPOError(
-            f"the runs of these seeds have failed: {', '.join(map(str, sorted(failed)))}"
-        )
+        names = ", ".join(map(str, sorted(failed)))
+        error = PPOError(f"the runs of these seeds have failed: {names}")
         error.exit_code = max(1, *failed.values())  # those of signals are below 0
         raise error
 
@@ -59,29 +62,35 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
 def train_all(runs: dict[int, Path], flags: dict[str, Any]) -> dict[int, int]:
     """Train with each seed in its folder; return the exit codes of those that have failed. Raises
     Interrupted after a signal, when all are saved."""
-    free = shares_of_cores(len(runs), flags.get("num_workers"))
+    num_workers = flags.get("num_workers")
+    free = shares_of_cores(len(runs), num_workers)
     waiting = [*runs]
-    running: dict[int, tuple[Process, list[int]]] = {}
+    running: dict[int, Process] = {}
+    cores: dict[int, list[int]] = {}
     failed: dict[int, int] = {}
     with StopSignals() as signals:
         try:
             while (waiting or running) and not signals.received:
                 while waiting and free:
                     seed = waiting.pop(0)
-                    cores = free.pop()
+                    cores[seed] = free.pop()
                     own = {"seed": seed, "run_dir": runs[seed], "resume": "auto"}
-                    running[seed] = (start({**flags, **own}, cores), cores)
+                    given = {**flags, **own}
+                    running[seed] = start(given, cores[seed])
                     print(f"seed {seed}: {runs[seed]}", flush=True)
                 time.sleep(SECONDS_TO_LOOK)
-                for seed in [x for x in running if running[x][0].poll() is not None]:
-                    process, cores = running.pop(seed)
-                    free.append(cores)
-                    if process.returncode:
-                        failed[seed] = process.returncode
+                for seed, process in [*running.items()]:
+                    code = process.poll()
+                    if code is None:
+                        continue
+                    if code:
+                        failed[seed] = code
+                    free.append(cores[seed])
+                    del running[seed]
         finally:
-            for process, _ in running.values():
+            for process in running.values():
                 process.terminate()
-            for process, _ in running.values():
+            for process in running.values():
                 process.wait()
     if number := signals.received:
         raise Interrupted(f"{number.name}: saved; the same command continues all runs", number)
@@ -92,22 +101,32 @@ def shares_of_cores(count: int, num_workers: Any) -> list[list[int]]:
     """Return the cores of each run that trains at the same time, [] where numbers are unknown.
     num_workers: of each run, if it is given."""
     total = available_cores()
-    size = num_workers if isinstance(num_workers, int) else total // count
+    is_given = isinstance(num_workers, int)
+    size = num_workers if is_given else total // count
     size = max(1, size)
+    at_once = max(1, total // size)
     numbers = core_numbers()
-    at_once = max(1, min(count, total // size))
-    return [numbers[x * size : (x + 1) * size] for x in range(at_once)]
+    shares = []
+    for _ in range(min(count, at_once)):
+        shares.append(numbers[:size])
+        numbers = numbers[size:]
+    return shares
 
 
 def start(flags: dict[str, Any], cores: list[int]) -> Process:
     """Start a run in a process and a session of its own, in which no Ctrl-C reaches it."""
-    words = []
+    program = PROGRAM.format(sys.path)
+    command = [sys.executable, "-c", program, "train"]
     for name, value in flags.items():
-        parts = value if isinstance(value, tuple) else (value,)
+        if isinstance(value, dict):
+            value = json.dumps(value)
+        parts = value
+        if not isinstance(value, tuple):
+            parts = (value,)
         for part in parts or ("none",):
-            words.append(f"--{name}={json.dumps(part) if isinstance(part, dict) else part}")
+            command.append(f"--{name}={part}")
     return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(sys.path), "train", *words],
+        command,
         stdin=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=partial(prepare, cores),
@@ -116,8 +135,9 @@ def start(flags: dict[str, Any], cores: list[int]) -> Process:
 
 def prepare(cores: list[int]) -> None:
     """Let this process keep to some cores, and end with the one that has started it."""
-    if hasattr(ctypes.CDLL(None), "prctl"):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    library = ctypes.CDLL(None)
+    if hasattr(library, "prctl"):
+        library.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if cores:
         os.sched_setaffinity(0, cores)
 
@@ -126,10 +146,13 @@ def print_results(runs: dict[int, Path]) -> None:
     """Print the mean return of each run's evaluation, and the mean and median of these."""
     means: dict[str, float | None] = {}
     for seed, folder in runs.items():
-        summary = json.loads((folder / "summary.json").read_text())
+        text = (folder / "summary.json").read_text()
+        summary = json.loads(text)
         means[f"seed {seed}"] = summary["evaluation"]["mean"]
-    if found := [x for x in means.values() if x is not None]:
+    found = [x for x in means.values() if x is not None]
+    if found:
         means["mean"] = fmean(found)
         means["median"] = median(found)
     for name, mean in means.items():
-        print(f"{name:10}", "-" if mean is None else f"{mean:.2f}")
+        text = "-" if mean is None else f"{mean:.2f}"
+        print(f"{name:10}", text)

@@ -1,18 +1,26 @@
 """End a run early: --stop_when, --patience and --max_time."""
 
+import operator
 import re
 from collections import deque
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Any
 
 from ppo.callbacks import Callback
+from ppo.checkpoint import State
 from ppo.config import flag
 from ppo.envs.episodes import Episode
 from ppo.errors import ConfigError, suggest
 from ppo.run import Run
 
-CONDITION = re.compile(r"([\w./]+?)\s*(<=?|>=?)\s*([-+.\deE]+)")
+CONDITION = re.compile(r"^([\w./]+?)\s*(<=?|>=?)\s*([-+.\deE]+)\Z")
+COMPARISONS = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 SOLVED = "solved"  # in place of a metric
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 TRIAL, PROOF = 10, 100  # episodes
@@ -37,11 +45,14 @@ class Stopping(Callback):
         self.best = -float("inf")
         self.best_at = 0  # the iteration of the highest mean return
         self.next_try = TRIAL  # number of episodes after which solved is asked for again
+        self.flags = [self.stop_when, self.patience, self.max_time]
         self.ended: list[Any] = []  # why the run has ended, and the flags that it had then
-        self.metric, self.sign, self.limit = "", "", 0.0
+        self.metric = ""
+        self.seconds = float("inf")
         if self.stop_when and self.stop_when != SOLVED:
-            self.metric, self.sign, self.limit = self._condition(self.stop_when)
-        self.seconds = self._seconds(self.max_time) if self.max_time else float("inf")
+            self._read_condition(self.stop_when)
+        if self.max_time:
+            self.seconds = seconds_of(self.max_time)
 
     def on_start(self, run: Run) -> None:
         if self.stop_when == SOLVED:
@@ -51,8 +62,8 @@ class Stopping(Callback):
                     f"--stop_when={SOLVED}: {run.config.env_name} has no reward_threshold: give "
                     f"{SOLVED}>=NUMBER"
                 )
-            self.metric, self.sign, self.limit = SOLVED, ">=", threshold
-        if self.ended[1:] == self._flags():  # the same command does not train further
+            self._read_condition(f"{SOLVED}>={threshold}")
+        if self.ended[1:] == self.flags:  # the same command does not train further
             run.stop(self.ended[0])
 
     def on_episode(self, run: Run, episode: Episode) -> None:
@@ -69,64 +80,74 @@ class Stopping(Callback):
         name = "evaluation_return_mean" if run.config.eval_every else "episode_return_mean"
         mean = run.metrics.get(name)
         if mean is not None and mean > self.best:
-            self.best, self.best_at = mean, run.iteration
-        if self.patience and run.iteration - self.best_at >= self.patience:
+            self.best = mean
+            self.best_at = run.iteration
+        without = run.iteration - self.best_at
+        if self.patience and without >= self.patience:
             run.stop(f"no new highest {name} in {self.patience} iterations")
         if run.stop_reason:
-            self.ended = [run.stop_reason, *self._flags()]
+            self.ended = [run.stop_reason, *self.flags]
 
-    def state_dict(self) -> dict[str, Any]:
-        names = ("best", "best_at", "next_try", "ended")
-        return {"returns": [*self.returns], **{name: getattr(self, name) for name in names}}
+    def state_dict(self) -> State:
+        return {
+            "returns": [*self.returns],
+            "best": self.best,
+            "best_at": self.best_at,
+            "next_try": self.next_try,
+            "ended": self.ended,
+        }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: State) -> None:
         self.returns.extend(state["returns"])
-        self.best, self.best_at = state["best"], state["best_at"]
-        self.next_try, self.ended = state["next_try"], state["ended"]
-
-    def _flags(self) -> list[Any]:
-        return [*asdict(self).values()]
+        self.best = state["best"]
+        self.best_at = state["best_at"]
+        self.next_try = state["next_try"]
+        self.ended = state["ended"]
 
     def _holds(self, run: Run) -> bool:
-        if self.metric not in run.metrics and not self.metric.startswith("env/"):
+        is_own = self.metric.startswith("env/")
+        if self.metric not in run.metrics and not is_own:
             hint = suggest(self.metric, run.metrics)
             raise ConfigError(f"--stop_when={self.stop_when}: there is no such metric{hint}")
         value = run.metrics.get(self.metric)
-        is_of_episodes = self.metric.startswith(("env/", "episode_"))
-        if value is None or (is_of_episodes and run.episodes.count < PROOF):
+        is_of_episodes = is_own or self.metric.startswith("episode_")
+        is_early = is_of_episodes and run.episodes.count < PROOF
+        if value is None or is_early:
             return False
-        return self._fits(value)
-
-    def _fits(self, value: float) -> bool:
-        if value == self.limit:
-            return "=" in self.sign
-        return value > self.limit if self.sign.startswith(">") else value < self.limit
+        return self.compare(value, self.limit)
 
     def _is_solved(self, run: Run) -> bool:
         """Play a few episodes when those of training come near, and if they suffice, all."""
         if run.episodes.count < self.next_try:
             return False
-        if fmean(self.returns) + pstdev(self.returns) < self.limit:
+        high = fmean(self.returns) + pstdev(self.returns)
+        if high < self.limit:
             return False
         for episodes in (TRIAL, PROOF):
-            self.next_try = run.episodes.count + max(3 * TRIAL, episodes)
+            pause = max(3 * TRIAL, episodes)
+            self.next_try = run.episodes.count + pause
             mean = run.evaluate(episodes).mean
-            if mean is None or not self._fits(mean):
+            if mean is None or not self.compare(mean, self.limit):
                 return False
         return True
 
-    def _condition(self, text: str) -> tuple[str, str, float]:
+    def _read_condition(self, text: str) -> None:
+        """Read a metric, how it is compared, and the limit that it is compared with."""
         try:
-            name, sign, number = CONDITION.fullmatch(text).groups()  # type: ignore[union-attr]
-            if name == SOLVED and sign.startswith("<"):
+            self.metric, sign, number = CONDITION.findall(text)[0]
+            self.compare = COMPARISONS[sign]
+            self.limit = float(number)
+            if self.metric == SOLVED and sign.startswith("<"):
                 raise ValueError
-            return name, sign, float(number)
-        except (AttributeError, ValueError):
+        except (IndexError, ValueError):
             raise ConfigError(
                 f"--stop_when={text}: give METRIC>NUMBER, solved>=NUMBER or solved"
             ) from None
 
-    def _seconds(self, text: str) -> float:
-        if not re.fullmatch(r"\d+(\.\d+)?[smhd]", text):
-            raise ConfigError(f"--max_time={text}: give a number and a unit, such as 90s, 2h or 1d")
-        return float(text[:-1]) * UNITS[text[-1]]
+
+def seconds_of(text: str) -> float:
+    """Read the value of --max_time."""
+    if not re.fullmatch(r"\d+(\.\d+)?[smhd]", text):
+        raise ConfigError(f"--max_time={text}: give a number and a unit, such as 90s, 2h or 1d")
+    number, unit = text[:-1], text[-1]
+    return float(number) * UNITS[unit]

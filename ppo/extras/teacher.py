@@ -35,32 +35,30 @@ class Teacher(Callback):
     """Coefficient of the KL divergence of the policy from the teacher; linear:<number> decays to 0
     over the run."""
 
-    def __post_init__(self) -> None:
-        self.coefficient = 0.0  # of this iteration
-
     def on_start(self, run: Run) -> None:
         if self.teacher is None:
             raise ConfigError("--teacher_coef needs --teacher: give both, or neither")
         with naming(f"--teacher={self.teacher}"):
             self.policy = load_policy(self.teacher)
+            spaces = self.policy.spaces
+            tables = spaces.layout.tables
             own = run.spaces.layout.tables
-            tables = self.policy.spaces.layout.tables
             check_fits(run, own, self.policy.state, tables, EQUAL)
             if self.policy.actor.state_size:
                 raise ConfigError("it is recurrent: give a teacher without a memory, such as mlp")
-            make_actor = MakeTorchActor(self.policy.spaces, run.config.device)
+            make_actor = MakeTorchActor(spaces, run.config.device)
             self.actor = make_actor(self.policy.weights)
             distribution = probe(run)
             parameters(distribution)  # raises ConfigError if this policy cannot be taught
 
     def on_batch(self, run: Run, batch: Batch) -> None:
-        size = len(batch["actions"])
         tables = {}
-        for name in run.spaces.layout.tables:
+        boxes = run.spaces.layout.tables
+        for name, box in boxes.items():
             table = run.rollout.tables[name][:-1]
-            shape = table.shape[2:]
-            tables[name] = table.reshape(size, *shape)
+            tables[name] = table.reshape(-1, *box.shape)
         found = []
+        size = len(batch["actions"])
         for first in range(0, size, NUM_ROWS):
             rows = slice(first, first + NUM_ROWS)
             some = {name: x[rows] for name, x in tables.items()}
@@ -71,16 +69,15 @@ class Teacher(Callback):
                 distribution = distribution.masked(allowed)
             found.append(parameters(distribution))
         batch[TABLE] = torch.cat(found)
-        passed = (run.iteration - 1) / run.config.iterations
+        num_done = run.iteration - 1
+        passed = num_done / run.config.iterations
         self.coefficient = scheduled(self.teacher_coef, 1 - passed)
 
     def loss(
         self, learner: Any, minibatch: Batch, distribution: Any, values: Tensor
     ) -> tuple[Any, Metrics]:
-        told = minibatch[TABLE]
-        mean = divergence(told, distribution).mean()
-        metrics = {"teacher_kl": mean.detach()}
-        return self.coefficient * mean, metrics
+        mean = divergence(minibatch[TABLE], distribution).mean()
+        return self.coefficient * mean, {"teacher_kl": mean.detach()}
 
 
 def parameters(distribution: Any) -> Tensor:
@@ -112,4 +109,5 @@ def divergence(teacher: Tensor, distribution: Any) -> Tensor:
     distances = (mean - distribution.mean) * inverse
     ratios = (2 * change).exp()
     squares = ratios + distances.square()
-    return (0.5 * squares - change - 0.5).sum(-1)
+    divergences = 0.5 * squares - change - 0.5
+    return divergences.sum(-1)

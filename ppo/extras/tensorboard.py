@@ -11,14 +11,17 @@ class TensorBoard(Logger):
     """Write scalars for TensorBoard to the run's folder, and a histogram of episode returns."""
 
     def on_start(self, run: Run) -> None:
-        self.writer = SummaryWriter(str(run.folder.path), purge_step=run.step + 1)
+        folder = str(run.folder.path)
+        self.writer = SummaryWriter(folder, purge_step=run.step + 1)
 
     def on_iteration(self, run: Run) -> None:
+        step = run.step
         for name, value in run.metrics.items():
             if value is not None:
-                self.writer.add_scalar(name, value, run.step)
-        if run.is_due(10) and (returns := run.episodes.returns):
-            self.writer.add_histogram("episode_returns", np.array(returns), run.step)
+                self.writer.add_scalar(name, value, step)
+        returns = np.array(run.episodes.returns)
+        if returns.size and run.is_due(10):
+            self.writer.add_histogram("episode_returns", returns, step)
 
     def on_checkpoint(self, run: Run) -> None:
         self.writer.flush()

@@ -31,9 +31,11 @@ class Videos(Callback):
         if run.is_due(self.video_every):
             path = run.folder.path / "videos" / f"{run.step}.mp4"
             try:
-                film(run.policy(), path, episodes=1, should_stop=run.signals.any)
+                policy = run.policy()
+                film(policy, path, episodes=1, should_stop=run.signals.any)
             except PPOError as error:
-                run.note(f"warning: no video of step {run.step}; {error.args[0]}", *error.args[1:])
+                what, *details = error.args
+                run.note(f"warning: no video of step {run.step}; {what}", *details)
 
 
 class Frames(list[ndarray]):
@@ -49,7 +51,8 @@ class Frames(list[ndarray]):
         if image.dtype.kind == "f" and image.max() <= 1:
             image = 255 * image
         times = -(-LEAST_HEIGHT // len(image))
-        self.writer.append_data(image.astype(np.uint8).repeat(times, 0).repeat(times, 1))
+        high = image.astype(np.uint8).repeat(times, 0)
+        self.writer.append_data(high.repeat(times, 1))
 
 
 def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
@@ -59,8 +62,9 @@ def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
         env = policy.make_env()
         rate = env.metadata.get("render_fps") or 30
         env.close()
-    is_gif = path.suffix == ".gif"
-    about = {"duration": 1000 / rate, "loop": 0} if is_gif else {"fps": rate, "macro_block_size": 2}
+    about: dict[str, Any] = {"fps": rate, "macro_block_size": 2}
+    if path.suffix == ".gif":
+        about = {"duration": 1000 / rate, "loop": 0}
     temporary = path.with_name(TEMPORARY + path.name)
     if "DISPLAY" not in os.environ:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains that there is none

@@ -6,6 +6,7 @@ import wandb
 
 from ppo.loggers import Logger
 from ppo.policy import Evaluation
+from ppo.rollout import Metrics
 from ppo.run import Run
 
 
@@ -15,20 +16,26 @@ class WeightsAndBiases(Logger):
 
     def on_start(self, run: Run) -> None:
         path = run.folder.path
-        name = path.name if path.parent.name == "runs" else f"{path.parent.name}-{path.name}"
+        name = path.name
+        if path.parent.name != "runs":
+            name = f"{path.parent.name}-{name}"
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ppo"),
             name=name,
             id=os.environ.get("WANDB_RUN_ID", name),
             resume="allow",
-            dir=str(run.folder.path),
+            dir=str(path),
             config=run.config.to_json(),
             settings=wandb.Settings(silent=True),
         )
 
     def on_iteration(self, run: Run) -> None:
-        values = {name: x for name, x in run.metrics.items() if x is not None}
-        if run.is_due(10) and (returns := run.episodes.returns):
+        values: Metrics = {}
+        for name, value in run.metrics.items():
+            if value is not None:
+                values[name] = value
+        returns = run.episodes.returns
+        if returns and run.is_due(10):
             values["episode_returns"] = wandb.Histogram(returns)
         self.run.log(values, step=run.step)
 
