@@ -16,6 +16,7 @@ from ppo.config import flag
 from ppo.envs.make import Spaces, check_finite
 from ppo.envs.normalize import EPSILON
 from ppo.envs.observations import NUMBERS, Reader
+from ppo.envs.seeding import Stream
 from ppo.envs.spaces import box_scale, holds_numbers, mask_converter
 from ppo.errors import ConfigError, reason
 from ppo.learner import Learner
@@ -149,7 +150,7 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
         run.normalize.publish()
     normalized = run.normalize.tables(tables)
     batch = {name: learner.table(x) for name, x in normalized.items()}
-    random = np.random.default_rng([run.config.seed, 6])  # no stream of ppo.envs.seeding
+    random = np.random.default_rng([run.config.seed, Stream.IMITATION])
     episodes = np.cumsum(tables["starts"]) - 1
     order = random.permutation(episodes[-1] + 1)
     num_tested = min(len(order) - 1, max(1, len(order) // 10))
