@@ -1,7 +1,7 @@
 """Evaluations, seed by seed: python -m benchmarks.seeds --table=presets --column=NAME [--rows=...]
 [--seeds=5] [--first=0] [--tree=FOLDER] [--flags="--name=value ..."] [--jobs=2]
 
-Final evaluations of runs (100 episodes; 20 in the table stagger): the mean over seeds, with the
+Final evaluations of runs, of 20 episodes, in the table of bounds 100: the mean over seeds, with the
 success rate of robots, then each seed, from 0. Trains the rows of a table with some seeds, in the
 tree of a version, and adds a column to results/seeds.md. What a column has already is kept."""
 
@@ -33,7 +33,7 @@ def rollouts_of(env_name: str, num_steps: int) -> dict[str, Any]:
 
 
 TABLES = {
-    "presets": {name: run_of(name) for name in ("CartPole-v1", "LunarLander-v3")},
+    "presets": {x: run_of(x, eval_episodes=20) for x in ("CartPole-v1", "LunarLander-v3")},
     "bounds": {
         **{f"robot [{low}, {high}]": robot_in(low, high) for low, high in BOXES},
         "Pendulum-v1": run_of("Pendulum-v1"),
