@@ -129,7 +129,8 @@ def train(flags: Flags, run_dir: Path | None = None, **options: Any) -> Run:
             return train(flags, Path(folder, "run"), **options)
     command = [*MAIN, *command_of({**flags, "run_dir": run_dir})]
     begin = time.perf_counter()
-    code = subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL, **options).returncode
+    options = {"cwd": ROOT, "stdout": subprocess.DEVNULL, **options}
+    code = subprocess.run(command, **options).returncode
     seconds = time.perf_counter() - begin
     if code:
         raise SystemExit(f"{shlex.join(command)} ended with exit code {code}")

@@ -128,11 +128,11 @@ def main() -> None:
     parser = harness.make_parser(__doc__, runs="", seeds=5, episodes=100, sb3=0)
     given = parser.parse_args()
     names = harness.chosen(parser, given.runs, RUNS)
-    seeds = range(1, given.seeds + 1)
+    seeds = range(given.seeds)
     more: dict[str, Any] = {"eval_episodes": given.episodes, "resume": "auto"}
     folder: Path | None = FOLDER
     if given.quick:
-        names, seeds, folder = ["CartPole-v1"], range(1, 3), None
+        names, seeds, folder = ["CartPole-v1"], range(2), None
         more = {"eval_episodes": 10, "total_steps": 20_480}
     results = {} if given.quick else harness.read(NAME)
     for name in names:
@@ -141,7 +141,7 @@ def main() -> None:
         results[name] = {**results.get(name, {}), **about, "ours": ours}
         if given.sb3 and name in zoo.ZOO:
             beside = partial(train_by_sb3, name, ours[0]["steps"])
-            results[name]["SB3"] = side_by_side(beside, range(1, given.sb3 + 1))
+            results[name]["SB3"] = side_by_side(beside, range(given.sb3))
         print(f"{name}: {[run['evaluation'] for run in ours]}", flush=True)
         if not given.quick:
             harness.write(NAME, __doc__, results, show(results))

@@ -83,8 +83,8 @@ def main() -> None:
         about = harness.describe(*["stable-baselines3"] * bool(given.sb3))
         ways = {"ours": partial(solve, name, more)}
         both = {**ways, "SB3": partial(solve_by_sb3, name, given.limit)}
-        runs = harness.alternate(both, range(1, given.sb3 + 1), name)
-        rest = range(given.sb3 + 1, given.seeds + 1)
+        runs = harness.alternate(both, range(given.sb3), name)
+        rest = range(given.sb3, given.seeds)
         runs["ours"] += harness.alternate(ways, rest, name)["ours"]
         results[name] = {**about, "runs": {who: x for who, x in runs.items() if x}}
         if not given.quick:

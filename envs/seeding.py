@@ -5,7 +5,9 @@ from enum import IntEnum
 import numpy as np
 from numpy.random import SeedSequence
 
-Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION"])
+Stream = IntEnum(
+    "Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION", "IMITATION", "CUT"]
+)
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:

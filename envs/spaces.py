@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterator
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,6 @@ from numpy import ndarray
 from ppo.errors import BadValue
 
 ACTION_MASK = "action_mask"  # in an info: which actions the environment allows next
-FARTHEST = 3.0  # bound that a standard normal reaches: one of 370 samples is farther from 0
-LEAST_SHARE = 0.25  # of a standard normal's samples that bounds must not clip
-UNLIMITED = 1e9  # larger bounds are none: MuJoCo writes 1e10, others the largest float
 Path = tuple[Any, ...]  # of keys, to a leaf of a nested space
 
 
@@ -70,21 +66,13 @@ def action_converter(space: Any) -> Callable[[ndarray], Any]:
 
 
 def box_scale(box: Box) -> tuple[ndarray, ndarray]:
-    """Return shift and factor, of a Box's shape, from the policy's actions to the Box. Actions
-    are scaled from [-1, 1] to bounds that do not fit the first policy, a standard normal: one is
-    farther than FARTHEST from 0, or fewer than LEAST_SHARE of the samples are between them. Numbers
-    without bounds, or with one value only, keep their unit."""
-    bounds = np.array([box.low, box.high], np.float64)
-    low, high = bounds
-    farthest = np.abs(bounds).max(0)
-    cdf = np.vectorize(NormalDist().cdf)
-    share = cdf(high) - cdf(low)
-    fits = (farthest <= FARTHEST) & (share >= LEAST_SHARE)
-    is_scaled = ~fits & (low < high) & (farthest < UNLIMITED)
-    with np.errstate(invalid="ignore"):  # the middle of infinite bounds
+    """Return shift and factor, of a Box's shape, from the policy's actions to the Box: -1 and 1 are
+    the bounds. Numbers whose range is infinite, also if it only overflows, keep their unit."""
+    with np.errstate(over="ignore", invalid="ignore"):
         middle = box.low / 2 + box.high / 2
         half = box.high / 2 - box.low / 2
-    return np.where(is_scaled, middle, 0), np.where(is_scaled, half, 1)
+        is_bounded = np.isfinite(2 * half)
+    return np.where(is_bounded, middle, 0), np.where(is_bounded, half, 1)
 
 
 def mask_converter(space: Any) -> Callable[[Any], ndarray]:

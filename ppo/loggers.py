@@ -77,7 +77,8 @@ def read_rows(path: Path) -> list[Metrics]:
 
 
 class Console(Logger):
-    """Print a line every few seconds, and the result of each evaluation. notes: to print first."""
+    """Print a line every few seconds, the result of each evaluation, and whether the last one is
+    below the environment's reward_threshold. notes: to print first."""
 
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
@@ -106,9 +107,21 @@ class Console(Logger):
         print(wrapped(", ".join(parts)), flush=True)
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
+        self.mean = result.mean
         if result.returns:
             spread = f"{result.mean:.1f} +- {result.std:.1f} (standard deviation)"
             print(f"evaluation: return {spread}, {len(result.returns)} episodes", flush=True)
+
+    def on_end(self, run: "Run") -> None:
+        spec = run.spaces.of_evaluations().make_env.spec
+        threshold = spec.reward_threshold
+        if self.mean is None or threshold is None or self.mean >= threshold or not run.iteration:
+            return
+        steps = 2 * run.config.total_steps
+        print(
+            f"this is below {threshold:g}, the return at which {spec.id} counts as solved: train "
+            f"longer by --resume={run.folder.shown} --total_steps={steps}, or try another --seed"
+        )
 
 
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:

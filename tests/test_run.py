@@ -129,6 +129,19 @@ def assert_names(run: Path) -> None:
     assert (config["precision"], state["config"]["precision"]) == ("float32", "auto")
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_told"),
+    [({"env": "CartPole-v1", "eval_episodes": 1}, True), ({"env": "CartPole-v1"}, False)]
+    + [({"env": env, "eval_episodes": 1}, False) for env in (Constant, "Pendulum-v1")],
+    ids=str,
+)
+def test_a_final_evaluation_below_the_threshold_says_so(flags, is_told, tmp_path, capsys):
+    train(path=tmp_path, iterations=1, logger="console", **flags)
+    said = capsys.readouterr().out
+    assert ("is below 475" in said) == is_told
+    assert (f"--resume={tmp_path} --total_steps=128" in said) == is_told
+
+
 def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(3)

@@ -38,7 +38,8 @@ NONE = f"{SIZE} --num_workers=0 --total_steps=2048"
 LONG = f"{SIZE} --num_workers=2 --total_steps=25600"
 CARTPOLE = f"--env_name=CartPole-v1 {TWO}"
 ALONE = f"--env_name=CartPole-v1 {NONE}"
-PENDULUM = f"--env_name=Pendulum-v1 {TWO}"
+CAR = "--env_name=MountainCarContinuous-v0 --max_episode_steps=200"
+BOX = f"{CAR} {TWO}"  # of [-1, 1]: version 2 does not scale to all others
 PIXELS = "--preset=none --num_envs=4 --num_steps=16 --num_workers=2 --total_steps=256"
 PONG = f"--env_name=PongNoFrameskip-v4 {PIXELS} --max_episode_steps=50 --clip_rewards=True"
 CAMERA = f"{world('Echo', shows='dict')} {PIXELS} --screen_size=40"
@@ -57,7 +58,7 @@ CASES = {
     "mlp gelu": f"{CARTPOLE} --activation=gelu --hidden_size=32 --num_layers=3",
     "mlp large minibatches": f"{ALONE} --hidden_size=256 --num_minibatches=1",
     "box": f"--env_name=LunarLanderContinuous-v3 {TWO}",
-    "box no workers": f"--env_name=Pendulum-v1 {NONE}",
+    "box no workers": f"{CAR} {NONE}",
     "box mujoco": f"--env_name=HalfCheetah-v5 {TWO} --hidden_size=256",
     "cnn": f"{PONG} --model=cnn",
     "cnn float32": f"{PONG} --model=cnn_small --precision=float32 --frame_stack=1",
@@ -69,8 +70,8 @@ CASES = {
     "masks": f"--env_name=worlds:Masked {TWO}",
     "dict with image": CAMERA,
     "keys": f"{CAMERA} --policy_keys=arm --value_keys=arm,camera",
-    "gsde": f"{PENDULUM} --use_sde --sde_sample_freq=4",
-    "stack": f"{PENDULUM} --frame_stack=3 --frame_skip=2",
+    "gsde": f"{BOX} --use_sde --sde_sample_freq=4",
+    "stack": f"{BOX} --frame_stack=3 --frame_skip=2",
     "far from zero": f"{world('Echo', shows='far')} {TWO}",
     "lstm": f"{HIDDEN} {TWO} --model=lstm",
     "gru": f"{HIDDEN} {TWO} --model=gru",
@@ -97,7 +98,7 @@ CASES = {
     "teacher": f"{CARTPOLE} --teacher={POLICY}",
     "cloning": f"{CARTPOLE} --demonstrations={PLAYED} --critic_warmup=2",
     "stopping": f"--env_name=CartPole-v1 {LONG} --stop_when=episode_return_mean>80",
-    "patience": f"{PENDULUM} --eval_every=1 --patience=2",
+    "patience": f"{BOX} --eval_every=1 --patience=2",
     "killed and resumed": f"--env_name=CartPole-v1 {LONG}",
     "killed and resumed curriculum": f"{SLIPPERY} {LONG}",
     "stopped and resumed batch": f"{SYNC} {SIZE} --num_workers=2 --total_steps=1024",
