@@ -16,7 +16,6 @@ from benchmarks import harness
 PLAIN = {"num_workers": 0, "logger": "none", "eval_episodes": 100}
 ROBOT = f"{harness.ROOT}/benchmarks/environments/robot.py:Robot"
 BOXES = ((-1, 1), (-3, 3), (-3.01, 3.01), (0, 1), (-0.4, 0.4), (-40, 40))
-SAME_LENGTH = ("Pendulum-v1", "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5")
 
 
 def run_of(env_name: str, **flags: Any) -> dict[str, Any]:
@@ -25,11 +24,6 @@ def run_of(env_name: str, **flags: Any) -> dict[str, Any]:
 
 def robot_in(low: float, high: float) -> dict[str, Any]:
     return run_of(ROBOT, env_kwargs={"low": low, "high": high}, total_steps=40_000)
-
-
-def rollouts_of(env_name: str, num_steps: int) -> dict[str, Any]:
-    sizes = {"num_envs": 16, "num_steps": num_steps, "total_steps": 200_000}
-    return run_of(env_name, preset="none", eval_episodes=20, **sizes)
 
 
 TABLES = {
@@ -42,11 +36,6 @@ TABLES = {
         "LunarLanderContinuous-v3": run_of("LunarLanderContinuous-v3"),
         "Humanoid-v5": run_of("Humanoid-v5", total_steps=500_000),
         "CarRacing-v3": run_of("CarRacing-v3", total_steps=500_000),
-    },
-    "stagger": {
-        f"{name}, {steps} steps": rollouts_of(name, steps)
-        for name in SAME_LENGTH
-        for steps in (25, 128, 512)
     },
 }
 

@@ -79,13 +79,11 @@ class SingleColumns:
     def step(self, t: int, actions: ndarray) -> None:
         """Step by actions (n, D): write the rewards of row t, and the observations of row t + 1."""
         rewards = self.tables["rewards"][t]
-        steps_to_cut = self.worker.steps_to_cut
         for column, action in enumerate(self.to_actions(actions)):
             self.worker.beat()
             observation, reward, terminated, truncated, info = self.envs[column].step(action)
             rewards[column] = reward
-            steps_to_cut[column] -= 1
-            if terminated or truncated or steps_to_cut[column] == 0:
+            if terminated or truncated:
                 last = None if terminated else self.readers[column](observation)
                 self.worker.end_episode(t, column, last, info)
                 self.start_episode(t + 1, column, WHOLE_EPISODE in info)

@@ -138,18 +138,6 @@ class EnvMaker:
         is_of_ale = getattr(self.spec.entry_point, "__module__", "").startswith("ale_py.")
         return is_of_ale and kwargs.get("obs_type") != "ram" and not kwargs.get("continuous")
 
-    @property
-    def longest_cut(self) -> int:
-        """The time limit, in steps, before which --stagger cuts first episodes; 0 if it does not:
-        without a limit, if a rollout is as long, for games, and for what an extra steps."""
-        config, spec = self.config, self.spec
-        if not config.stagger or self.is_atari or kind_of(spec.entry_point):
-            return 0
-        limit = config.max_episode_steps or spec.max_episode_steps or 0
-        if config.frame_skip != "auto":
-            limit //= config.frame_skip
-        return limit if limit > config.num_steps else 0
-
     def _wrap(self, env: Env) -> Env:
         for wrapper in self.config.wrapper:
             make = import_named(wrapper, "wrapper")

@@ -5,9 +5,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.random import SeedSequence
 
-Stream = IntEnum(
-    "Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION", "IMITATION", "CUT"]
-)
+Stream = IntEnum("Stream", ["EPISODE", "ACTION", "MODEL", "SHUFFLE", "EVALUATION"])
 
 
 def seed_sequence(seed: int, stream: Stream, *index: int) -> SeedSequence:

@@ -14,7 +14,7 @@ from ppo.envs.make import Spaces, check_finite
 from ppo.envs.normalize import Arrays
 from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import MakeActor, Sampler
-from ppo.envs.seeding import Stream, integer_seed, seed_sequence
+from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.spaces import mask_converter
 from ppo.errors import BadValue
 
@@ -31,12 +31,11 @@ class LastObservation(NamedTuple):
 
 @dataclass
 class Report:
-    """What a worker reports of a rollout besides its tables. cuts: step and environment where
-    --stagger truncated a first episode; new: environments whose episode began in the first row."""
+    """What a worker reports of a rollout besides its tables. new: environments whose episode began
+    in the first row."""
 
     episodes: list[Episode] = field(default_factory=list)
     last: list[LastObservation] = field(default_factory=list)
-    cuts: list[tuple[int, int]] = field(default_factory=list)
     new: list[int] = field(default_factory=list)
 
 
@@ -45,7 +44,6 @@ def merged(reports: list[Report]) -> Report:
     return Report(
         sorted(x for report in reports for x in report.episodes),
         sorted(x for report in reports for x in report.last),
-        sorted(x for report in reports for x in report.cuts),
         sorted(x for report in reports for x in report.new),
     )
 
@@ -105,8 +103,6 @@ class Worker:
         self.beats = memoryview(arrays["beats"][env_ids.start])
         self.should_stop = should_stop
         self.seed = spaces.config.seed
-        self.longest_cut = spaces.make_env.longest_cut
-        self.steps_to_cut = [-1] * len(env_ids)  # of the open episodes; below 0: they are not cut
         self.is_open = False
         self.attributes: Values = {}  # of new episodes
         if make_actor:
@@ -123,16 +119,7 @@ class Worker:
         ended before, rather than for the learner only."""
         number = int(self.counts[column])
         self.counts[column] += 1
-        self.steps_to_cut[column] = self.first_length(column, number)
         return integer_seed(self.seed, Stream.EPISODE, self.env_ids[column], number)
-
-    def first_length(self, column: int, number: int) -> int:
-        """Return the step after which an episode is cut: the first one of a column, with --stagger,
-        anywhere before its time limit. -1: it is not."""
-        if number or not self.longest_cut:
-            return -1
-        sequence = seed_sequence(self.seed, Stream.CUT, self.env_ids[column])
-        return int(np.random.default_rng(sequence).integers(1, self.longest_cut))
 
     def collect(self, iteration: int, attributes: Values) -> Report | None:
         """Collect a rollout of T steps. attributes: of environments, for new episodes."""
@@ -172,8 +159,6 @@ class Worker:
             total, length = info[WHOLE_EPISODE]
             episode = Episode(t, index, total, length, episode_metrics(info))
             self.report.episodes.append(episode)
-        elif last and self.steps_to_cut[column] == 0:
-            self.report.cuts.append((t, index))
         states[:] = 0
 
     def step(self, t: int) -> Report | None:
@@ -204,7 +189,6 @@ class Worker:
         for column, index in enumerate(self.env_ids):
             try:
                 number, own, actions = episodes[index]
-                self.steps_to_cut[column] = self.first_length(column, number) - len(actions)
                 seed = integer_seed(self.seed, Stream.EPISODE, index, number)
                 is_restored = self.columns.replay(column, seed, own, actions)
             except Exception:  # there is no episode or no replay, or the environment raises

@@ -114,9 +114,6 @@ class Config:
     """Explore continuous actions by generalized state-dependent exploration (gSDE)."""
     sde_sample_freq: int = fixed(-1, -1)
     """Steps after which gSDE samples new noise (-1: once per rollout)."""
-    stagger: bool = False
-    """Truncate the first episode of each environment at random, so that they do not stay in step;
-    needs a time limit that is longer than a rollout."""
     name: str | None = None
     """Name of the run and of its folder in runs/."""
     run_dir: str | None = None

@@ -23,15 +23,13 @@ class OpenEpisodes:
 
     def update(self, rollout: Rollout, attributes: dict[str, Any]) -> None:
         """Add a rollout. attributes: of new episodes."""
-        report = rollout.report
         ended = rollout.dones.cumsum(0)
         before = rollout.counts - 1 - ended[-1]  # the numbers of the resets before the rollout
-        self.begin(report.new, before, attributes)
+        self.begin(rollout.report.new, before, attributes)
         starts = [0] * len(self.numbers)
-        whole = [(x.step, x.environment) for x in report.episodes]
-        for step, index in report.cuts + whole:
-            starts[index] = step + 1
-            self.begin([index], before + ended[step], attributes)
+        for episode in rollout.report.episodes:
+            starts[episode.environment] = episode.step + 1
+            self.begin([episode.environment], before + ended[episode.step], attributes)
         for index, actions in enumerate(self.actions):
             if self.lengths[index] <= MAX_STEPS:
                 actions.append(rollout.actions[starts[index] :, index].copy())

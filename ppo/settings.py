@@ -59,8 +59,6 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
         notes.append("action masks are applied, and are not observed")
     if spaces.config.model in HIDDEN_SIZES:  # others read numbers as they like
         notes += spaces.layout.hints
-    if config.stagger and not spaces.make_env.longest_cut:
-        raise ConfigError("--stagger=True needs a time limit that is longer than a rollout")
     if config.eval_env is not None:
         try:
             other = look(spaces.of_evaluations().config)

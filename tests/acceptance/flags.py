@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.acceptance.tree import Done, Tree
 
 FLAG_NAMES = """
-    config env_name env_kwargs num_envs wrapper max_episode_steps stagger eval_env
+    config env_name env_kwargs num_envs wrapper max_episode_steps eval_env
     normalize_observations normalize_rewards clip_rewards image screen_size frame_stack frame_skip
     end_on_life_loss total_steps seed learning_rate num_steps num_epochs num_minibatches batch_size
     gamma gae_lambda clip_coef clip_value_coef normalize_advantages entropy_coef value_coef
