@@ -183,11 +183,6 @@ class Spaces:
     def config(self) -> Config:
         return self.make_env.config
 
-    @property
-    def columns(self) -> Any:
-        """The class that steps them, such as ppo.envs.columns.SingleColumns."""
-        return columns_of(self.make_env)
-
     @cached_property
     def layout(self) -> Layout:
         return Layout(self.observations, self.config)
@@ -214,7 +209,7 @@ def kind_of(creator: Any) -> str:
 
 
 def columns_of(make_env: EnvMaker) -> Any:
-    """Return the class that steps the environments of a run."""
+    """Return the class that steps the environments of a run, such as SingleColumns."""
     from ppo.envs.columns import SingleColumns
 
     kind = kind_of(make_env.spec.entry_point)

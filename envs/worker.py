@@ -10,7 +10,7 @@ from gymnasium.spaces import Box
 from numpy import ndarray
 
 from ppo.envs.episodes import WHOLE_EPISODE, Episode, Values, episode_metrics
-from ppo.envs.make import Spaces, check_finite
+from ppo.envs.make import Spaces, check_finite, columns_of
 from ppo.envs.normalize import Arrays
 from ppo.envs.observations import NUMBERS
 from ppo.envs.sampler import MakeActor, Sampler
@@ -107,7 +107,7 @@ class Worker:
         self.attributes: Values = {}  # of new episodes
         if make_actor:
             self.sampler = Sampler(spaces, {**arrays, **self.tables}, env_ids, make_actor)
-        self.columns = spaces.columns(self, spaces, **options)
+        self.columns = columns_of(spaces.make_env)(self, spaces, **options)
         self.close = self.columns.close
 
     def beat(self) -> None:

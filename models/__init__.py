@@ -21,7 +21,7 @@ from ppo.imports import import_named, is_path
 from ppo.process import usual_torch
 
 if TYPE_CHECKING:
-    from ppo.models.actor_critic import ActorCritic
+    from ppo.models.actor_critic import ActorCritic, Trunk
 
 HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512}
 
@@ -29,9 +29,19 @@ HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512}
 def make_feed_forward(spaces: Spaces) -> "ActorCritic":
     """Make an MLP or a CNN for policy and value each, or one that both share."""
     from ppo.models.actor_critic import FeedForward
-    from ppo.models.cnn import make_trunk
 
     return FeedForward(lambda: make_trunk(spaces, spaces.config.hidden_size), spaces)
+
+
+def make_trunk(spaces: Spaces, size: Any) -> "Trunk":
+    """Make an MLP, or a CNN where there are images. size: as --hidden_size."""
+    if spaces.layout.images:
+        from ppo.models.cnn import make_image_trunk
+
+        return make_image_trunk(spaces, size)
+    from ppo.models.mlp import VectorTrunk
+
+    return VectorTrunk(spaces, size)
 
 
 Make = Callable[[Spaces], "ActorCritic"]

@@ -89,12 +89,13 @@ class FlattenPixels(nn.Module):
         return images.permute(0, 2, 3, 1).flatten(1)
 
 
-def make_trunk(spaces: Spaces, size: int | str) -> Trunk:
-    """Make a VectorTrunk for numbers, or an ImageTrunk for each image and a VectorTrunk for the
-    numbers next to them."""
+def make_image_trunk(spaces: Spaces, size: int) -> Trunk:
+    """Make an ImageTrunk for each image, and a VectorTrunk for the numbers next to them."""
     layout = spaces.layout
-    shapes = [layout.tables[layout.table_of(image)].shape for image in layout.images]
-    trunks: list[Trunk] = [ImageTrunk(shape, int(size), spaces) for shape in shapes]
+    trunks: list[Trunk] = []
+    for image in layout.images:
+        shape = layout.tables[layout.table_of(image)].shape
+        trunks.append(ImageTrunk(shape, size, spaces))
     if layout.has_numbers:
-        trunks.append(VectorTrunk(spaces, NUM_UNITS_OF_NUMBERS if trunks else size))
+        trunks.append(VectorTrunk(spaces, NUM_UNITS_OF_NUMBERS))
     return PartsTrunk(layout, trunks) if len(trunks) > 1 else trunks[0]

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -99,13 +98,8 @@ def save_next(folder: Path, state: State, is_best: bool) -> None:
     """Save a state beside the last ones, remove the oldest of them. Raises OSError."""
     path = folder / f"{state['step']:012}.safetensors"
     save(path, state)
+    content = path.read_bytes()
     for name in (BEST, LAST) if is_best else (LAST,):
-        temporary = folder / (TEMPORARY + name)
-        temporary.unlink(missing_ok=True)
-        try:
-            os.link(path, temporary)
-        except OSError:  # of a file system without hard links
-            shutil.copyfile(path, temporary)
-        os.replace(temporary, folder / name)
+        write(folder / name, content)
     for old in sorted(folder.glob("[0-9]*.safetensors"))[:-NUM_KEPT]:
         old.unlink()

@@ -76,6 +76,11 @@ def read_rows(path: Path) -> list[Metrics]:
     return [row for row in rows if (row.get("iteration") or "").isdigit() and None not in row]
 
 
+def show(*lines: str) -> None:
+    """Print lines, broken between words at 80 columns."""
+    print(*map(wrapped, lines), sep="\n", flush=True)
+
+
 class Console(Logger):
     """Print a line every few seconds, the result of each evaluation, and whether the last one is
     below the environment's reward_threshold. notes: to print first."""
@@ -85,8 +90,7 @@ class Console(Logger):
         self.last_time = -SECONDS_BETWEEN_LINES
 
     def on_start(self, run: "Run") -> None:
-        lines = map(wrapped, [*self.notes, f"run folder: {run.folder.shown}"])
-        print(*lines, sep="\n", flush=True)
+        show(*self.notes, f"run folder: {run.folder.shown}")
 
     def on_iteration(self, run: "Run") -> None:
         is_last = run.iteration == run.config.iterations or run.stop_reason
@@ -104,13 +108,13 @@ class Console(Logger):
                 parts.append(f"{label} {metrics[name]:.4g}")
         if run.stop_reason:
             parts.append(f"the run ends early: {run.stop_reason}")
-        print(wrapped(", ".join(parts)), flush=True)
+        show(", ".join(parts))
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
         self.mean = result.mean
         if result.returns:
             spread = f"{result.mean:.1f} +- {result.std:.1f} (standard deviation)"
-            print(f"evaluation: return {spread}, {len(result.returns)} episodes", flush=True)
+            show(f"evaluation: return {spread}, {len(result.returns)} episodes")
 
     def on_end(self, run: "Run") -> None:
         spec = run.spaces.of_evaluations().make_env.spec
@@ -118,7 +122,7 @@ class Console(Logger):
         if self.mean is None or threshold is None or self.mean >= threshold or not run.iteration:
             return
         steps = 2 * run.config.total_steps
-        print(
+        show(
             f"this is below {threshold:g}, the return at which {spec.id} counts as solved: train "
             f"longer by --resume={run.folder.shown} --total_steps={steps}, or try another --seed"
         )

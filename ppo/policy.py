@@ -15,7 +15,7 @@ from ppo.callbacks import make_callbacks, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
 from ppo.config import Config, flag_names
 from ppo.envs.episodes import Episode, set_attributes
-from ppo.envs.make import EnvMaker, Spaces, calling, check_finite
+from ppo.envs.make import EnvMaker, Spaces, calling, check_finite, columns_of
 from ppo.envs.normalize import Arrays, NormalizeObservation
 from ppo.envs.observations import Reader
 from ppo.envs.sampler import MakeActor, observer
@@ -183,7 +183,7 @@ class Policy:
         seed = self.config.seed if seed is None else seed
         seeds = [integer_seed(seed, Stream.EVALUATION, x) for x in range(episodes)]
         mode = render if frames is None else "rgb_array"
-        size_of = self.spaces.columns.size_of_evaluation
+        size_of = columns_of(self.spaces.make_env).size_of_evaluation
         num_envs = 1 if mode else size_of(self.spaces.make_env, num_envs, episodes)
         with calling(self.spaces.make_env.spec.id):
             play = Play(self, seeds, num_envs, stochastic, render_mode=mode)

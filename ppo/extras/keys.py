@@ -15,9 +15,8 @@ from ppo.envs.observations import Layout
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, suggest
 from ppo.imports import is_path
-from ppo.models import HIDDEN_SIZES
+from ppo.models import HIDDEN_SIZES, make_trunk
 from ppo.models.actor_critic import FeedForward, Trunk
-from ppo.models.cnn import make_trunk
 
 
 @dataclass

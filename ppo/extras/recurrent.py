@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from ppo.config import Config
 from ppo.envs.make import Spaces
 from ppo.errors import ConfigError
-from ppo.models import HIDDEN_SIZES
+from ppo.models import HIDDEN_SIZES, make_trunk
 from ppo.models.actor_critic import FeedForward, Outputs, Step, Trunk
-from ppo.models.cnn import make_trunk
 from ppo.models.numpy_mlp import MASKED_LOGIT
 
 
