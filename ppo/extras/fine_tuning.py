@@ -126,8 +126,9 @@ class FineTuning(Callback):
         learned = [x for x in run.model.parameters() if x.requires_grad]
         total = outputs.sum()
         gradients = torch.autograd.grad(total, learned, allow_unused=True)
-        pairs = zip(learned, gradients, strict=True)
-        self.of_policy = [x for x, gradient in pairs if gradient is not None]
+        for parameter, gradient in zip(learned, gradients, strict=True):
+            if gradient is not None:
+                self.of_policy.append(parameter)
         if len(self.of_policy) == len(learned):
             raise ConfigError(
                 "--critic_warmup: the policy depends on all parameters that may change: leave the "

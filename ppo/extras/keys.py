@@ -69,11 +69,14 @@ def some_trunk(spaces: Spaces, size: Any, flag: str, keys: str | None) -> Trunk:
         return make_trunk(spaces, size)
     chosen: dict[str, Any] = {}
     for key in keys.split(","):
-        found = [name for name in known if f"{name}.".startswith(f"{key}.")]
+        found = {}
+        for name, space in known.items():
+            is_within = name.startswith(f"{key}.")
+            if name == key or is_within:
+                found[name] = space
         if not found:
             raise ConfigError(f"--{flag}={key} is not a part{suggest(key, known)}")
-        for name in found:
-            chosen[name] = known[name]
+        chosen |= found
     if len(chosen) == len(known):
         return make_trunk(spaces, size)
     observes = Dict([*chosen.items()])

@@ -185,9 +185,12 @@ class VectorColumns:
         """Return a row of each table for the last observation of a truncated episode. Where a
         vector environment has none, the one before takes its place."""
         observation = self.vector.last_observation(column)
-        if observation is None:
-            return {name: table[t, column] for name, table in self.observed.items()}
-        return self.readers[column](observation)
+        if observation is not None:
+            return self.readers[column](observation)
+        before = {}
+        for name, table in self.observed.items():
+            before[name] = table[t, column]
+        return before
 
     def _begin(self, row: int, begun: ndarray) -> None:
         """Write the first observations of episodes that begin in some columns (n,)."""
