@@ -23,11 +23,7 @@ if TYPE_CHECKING:
     from ppo.run import Run
 
 SECONDS_BETWEEN_LINES = 5.0
-SHOWN = {
-    "return": RETURN,
-    "length": "episode_length_mean",
-    "KL": "approx_kl",
-}
+SHOWN = {"return": RETURN, "length": "episode_length_mean", "KL": "approx_kl"}
 
 
 class Logger(Callback):

@@ -20,14 +20,12 @@ class Rollout:
     first observation of the next episode; tables with a row T begin the next rollout with it.
 
     observations: (T + 1, N, *observation), images.NAME likewise; actions: (T, N, D), the policy's
-    own, not clipped; rewards: (T, N), the environment's own; terminations,
-    truncations: (T, N) bool; features: (T, N, F), of a trunk that policy and value share; states:
-    (T + 1, N, S), of a recurrent network; action_masks: (T + 1, N, M) bool, allowed choices;
-    present: (T, N) bool, see acting. A
-    table that a run does not need has no columns. Shared as well: weights (P,), by which workers
-    act; shift and scale, of observations; counts (N,), of resets; beats (N, 8), whose first count
-    calls of environments. report: what workers report
-    besides the tables."""
+    own, not clipped; rewards: (T, N), the environment's own; terminations, truncations: (T, N)
+    bool; features: (T, N, F), of a trunk that policy and value share; states: (T + 1, N, S), of a
+    recurrent network; action_masks: (T + 1, N, M) bool, allowed choices; present: (T, N) bool, see
+    acting. A table that a run does not need has no columns. Shared as well: weights (P,), by which
+    workers act; shift and scale, of observations; counts (N,), of resets; beats (N, 8), whose first
+    count calls of environments. report: what workers report besides the tables."""
 
     tables: Mapping[str, ndarray]
     report: Report = field(default_factory=Report)

@@ -142,13 +142,12 @@ def test_a_file_that_does_not_fit_is_refused_and_leaves_no_folder(name, value, t
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command_makes_a_run_that_others_begin_with(tmp_path, monkeypatch, capsys):
+def test_a_run_that_only_imitates_is_one_that_others_begin_with(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ["--preset=none", "--num_workers=0", "--eval_episodes=0", "--logger=none"]
     env, file = "tests.test_clone:Signs", write(tmp_path, seeds=np.arange(20))
-    assert main(["clone", env, file, "--name=cloned", "--epochs=1", *flags]) == 0
+    imitate = [f"--demonstrations={file}", "--total_steps=0", "--name=cloned"]
+    assert main([env, *imitate, *flags]) == 0
     assert "held-out log-probability" in capsys.readouterr().err
     size = ["--num_envs=2", "--num_steps=16", "--total_steps=64", "--name=trained"]
     assert main([env, "--init_from=cloned", *size, *flags]) == 0
-    assert main(["clone", file]) == 2
-    assert "ppo clone ENV" in capsys.readouterr().err

@@ -34,7 +34,6 @@ IDS = {  # by what an id begins with: from it to a spec
 }
 COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "check": "ppo.extras.check",
-    "clone": "ppo.extras.clone",
     "evaluate": "ppo.extras.evaluate",
     "export": "ppo.extras.export",
     "plot": "ppo.extras.plot",

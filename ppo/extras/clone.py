@@ -1,4 +1,4 @@
-"""Imitate recorded episodes: --demonstrations and ppo clone.
+"""Imitate recorded episodes: --demonstrations.
 
 The policy learns to make the recorded actions likely (Pomerleau 1991, "Efficient Training of
 Artificial Neural Networks for Autonomous Navigation"). Values are not learned."""
@@ -12,7 +12,6 @@ from gymnasium.spaces import Box, Dict, Tuple
 
 from ppo.callbacks import Callback
 from ppo.checkpoint import State
-from ppo.config import flag
 from ppo.envs.make import Spaces, check_finite
 from ppo.envs.normalize import EPSILON, NormalizeObservation
 from ppo.envs.observations import NUMBERS, Reader
@@ -27,24 +26,6 @@ LEARNING_RATES = 3e-3, 1e-3  # without and with images; they decay to 0
 BATCH_SIZE = 32  # steps; of recurrent networks, one episode
 KEPT = 1e15  # samples, which outweigh any further ones
 Tables = dict[str, Any]  # arrays
-
-
-@dataclass(frozen=True)
-class Flags:
-    epochs: int = flag(20, 1, 1e6)
-    """Number of epochs over the recorded episodes."""
-
-
-def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
-    """Make a run that imitates recorded episodes and does not train. flags: of the run."""
-    if len(words) != 2:
-        raise ConfigError("clone needs two names: ppo clone ENV episodes.npz")
-    from ppo.trainer import run_training
-
-    env_name, file = words
-    flags |= {"env_name": env_name, "total_steps": 0}
-    cloning = Cloning(file, options.epochs)
-    run_training(flags, [cloning])
 
 
 @dataclass
