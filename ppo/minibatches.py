@@ -20,9 +20,9 @@ def draw_minibatches(
     """Yield the row indices (b,) of the minibatches of all epochs; num_rows = T * N.
 
     Every row is used once in each epoch. Minibatches are --num_minibatches of sizes as equal as
-    possible, or, given a --batch_size, of that many rows and a last one with the rest. Runs of
-    sequence_length rows of one environment stay together and in order. present: (T * N,) bool, the
-    rows to use, if not all."""
+    possible, or, given a --batch_size, of that many rows (of its share, if the batch is a part of
+    the rollout) and a last one with the rest. Runs of sequence_length rows of one environment stay
+    together and in order. present: (T * N,) bool, the rows to use, if not all."""
     num_sequences = num_rows // sequence_length
     rows = np.arange(num_rows).reshape(sequence_length, num_sequences)
     generator = torch.Generator().manual_seed(seed)
@@ -31,7 +31,7 @@ def draw_minibatches(
         if present is not None and sequence_length == 1:
             order = order[present[order]]
         if config.batch_size:
-            size = max(1, config.batch_size // sequence_length)
+            size = max(1, config.batch_size * num_rows // config.rollout_size // sequence_length)
             drawn = np.split(order, range(size, num_sequences, size))
         else:
             drawn = np.array_split(order, config.num_minibatches)

@@ -1,21 +1,25 @@
 """Training: collect, estimate advantages, update, log, save."""
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ppo.callbacks import Callback, make_extras
-from ppo.checkpoint import LAST, load
+from ppo.checkpoint import LAST, State, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped, WorkerPool
 from ppo.errors import ConfigError, Interrupted, SaveFailed, reason
+from ppo.extras import LAUNCHERS
 from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
 from ppo.imports import import_named
 from ppo.loggers import make_loggers
 from ppo.process import StopSignals, available_cores, training_process
-from ppo.settings import settle
+from ppo.settings import Settings, settle
 
 if TYPE_CHECKING:
     from ppo.policy import Evaluation
@@ -71,18 +75,36 @@ def train(
 
 def run_training(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> RunSummary:
     with StopSignals() as signals:
-        return _train(given, callbacks, signals)
+        for variable, path in LAUNCHERS.items():
+            if variable in os.environ:
+                return resolve_name(path)(given, callbacks, signals)
+        settings, callbacks, resumed, state = prepare(given, callbacks)
+        config = settings.spaces.config
+        has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
+        num_threads = available_cores() if has_large_matrices else 1
+        with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
+            from ppo.run import Run  # torch is imported while the workers start
+            from ppo.state import restore
+
+            with training_process(num_threads):
+                run = Run(settings, pool, callbacks, signals)
+                if resumed:
+                    restore(run, state, resumed / "checkpoints" / LAST)
+                with RunFolder(config, resumed) as folder:
+                    folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
+                    return execute(run, folder)
 
 
-def _train(
-    given: Mapping[str, Any], callbacks: Sequence[Callback], signals: StopSignals
-) -> RunSummary:
+def prepare(
+    given: Mapping[str, Any], callbacks: Sequence[Callback]
+) -> tuple[Settings, list[Callback], Path | None, State]:
+    """Return settings, callbacks with loggers, and the folder and state of a run that goes on."""
     values = checked(given, AllFlags())
     names = ("resume", "run_dir", "name")
     resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
-    state: dict[str, Any] = {}
+    state: State = {}
     if resumed:
-        from ppo.state import CODE, check_code, check_fixed, restore, saved_flags
+        from ppo.state import CODE, check_code, check_fixed, saved_flags
 
         path = resumed / "checkpoints" / LAST
         state = load(path)
@@ -95,20 +117,8 @@ def _train(
     callbacks = [*callbacks, *map(_make_callback, values.get("callback", ()))]
     callbacks += make_extras(values, callbacks)
     settings = settle(values, callbacks)
-    config = settings.spaces.config
-    has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
-    num_threads = available_cores() if has_large_matrices else 1
-    loggers = make_loggers(config, settings.notes)
-    with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
-        from ppo.run import Run  # torch is imported while the workers start
-
-        with training_process(num_threads):
-            run = Run(settings, pool, [*callbacks, *loggers], signals)
-            if resumed:
-                restore(run, state, path)
-            with RunFolder(config, resumed) as folder:
-                folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
-                return execute(run, folder)
+    loggers = make_loggers(settings.spaces.config, settings.notes)
+    return settings, [*callbacks, *loggers], resumed, state
 
 
 def _make_callback(text: str) -> Callback:
@@ -136,7 +146,7 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
         )
     summary = RunSummary(
         folder=str(folder.path),
-        checkpoint=str(run.checkpoints / LAST),
+        checkpoint=str(folder.checkpoints / LAST),
         evaluation=evaluation,
         steps=run.step,
         seconds=round(run.seconds, 3),
