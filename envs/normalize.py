@@ -26,10 +26,14 @@ class RunningMeanStd:
 
     def update(self, samples: ndarray) -> None:
         """Merge samples (count, *shape)."""
-        count = len(samples)
+        mean = samples.mean(axis=0, dtype=np.float64)
         variance = samples.var(axis=0, dtype=np.float64)
+        self.merge(len(samples), mean, variance)
+
+    def merge(self, count: int, mean: ndarray, variance: ndarray) -> None:
+        """Merge the moments of samples."""
         total = self.count + count
-        delta = samples.mean(axis=0, dtype=np.float64) - self.mean
+        delta = mean - self.mean
         squares = self.variance * self.count + variance * count
         self.variance = (squares + delta**2 * self.count * count / total) / total
         self.mean = self.mean + delta * count / total

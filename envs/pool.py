@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -59,10 +58,10 @@ class LocalWorker:
     """All environments in this process, for --num_workers=0; used as a WorkerProcess is."""
 
     connection = None
-    columns = slice(None)
 
-    def __init__(self, num_envs: int, should_stop: Any) -> None:
-        self.env_ids = range(num_envs)
+    def __init__(self, env_ids: range, should_stop: Any) -> None:
+        self.env_ids = env_ids
+        self.columns = slice(env_ids.start, env_ids.stop)
         self.should_stop = should_stop
         self.worker: Worker | None = None
 
@@ -181,11 +180,13 @@ class WorkerPool:
     """Step the environments of a run, spread evenly over worker processes, or in this process.
     A worker that dies, raises or hangs is replaced, and its part of the rollout collected again.
     Processes start at once, and begin when they are told what with. file: the shared memory;
-    should_stop: looked at while waiting."""
+    should_stop: looked at while waiting; ids: of some of the environments, if not of all."""
 
-    def __init__(self, spaces: Spaces, should_stop: Callable[[], bool] = bool) -> None:
+    def __init__(self, spaces: Spaces, should_stop: Any = bool, ids: range | None = None) -> None:
         config = spaces.config
-        num_workers = int(config.num_workers)
+        ids = ids or range(config.num_envs)
+        num_workers = min(int(config.num_workers), len(ids))
+        self.columns = slice(ids.start, ids.stop)
         self.file = open_memory()
         self.should_stop = should_stop
         self.losses: list[float] = []
@@ -195,13 +196,13 @@ class WorkerPool:
             cores = []  # workers are not pinned
         self.workers: list[AnyWorker] = []
         for number in range(num_workers):
-            first = number * config.num_envs // num_workers
-            last = (number + 1) * config.num_envs // num_workers
+            first = number * len(ids) // num_workers
+            last = (number + 1) * len(ids) // num_workers
             own = cores[number : number + 1]
-            ids = range(first, last)
-            self.workers.append(WorkerProcess(self.file, ids, own, config.step_timeout))
+            part = ids[first:last]
+            self.workers.append(WorkerProcess(self.file, part, own, config.step_timeout))
         if not num_workers:
-            self.workers.append(LocalWorker(config.num_envs, should_stop))
+            self.workers.append(LocalWorker(ids, should_stop))
         for worker in self.workers:
             worker.start()
 
@@ -229,7 +230,7 @@ class WorkerPool:
         self.call("begin", attributes)
         self.sampler.begin(iteration)
         for t in range(self.num_steps):
-            self.sampler(t)
+            self.sampler(t, self.columns)
             reports = self.call("step", t)
         return merged(reports)
 

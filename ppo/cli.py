@@ -38,14 +38,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         run(sys.argv[1:] if arguments is None else [*arguments])
         return 0
-    except Interrupted as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
     except PPOError as error:
         if os.environ.get("PPO_DEBUG"):
             traceback.print_exc()
         sentence, *details = error.args
-        print(*filter(None, details), f"error: {sentence}", sep="\n", file=sys.stderr)
+        label = "" if isinstance(error, Interrupted) else "error: "
+        if sentence:  # else another process has said it
+            print(*filter(None, details), f"{label}{sentence}", sep="\n", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

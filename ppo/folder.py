@@ -49,6 +49,7 @@ class RunFolder:
         try:
             self.shown = path or _new_folder(config)
             self.path = self.shown.absolute()  # an environment may change the working folder
+            self.checkpoints = self.path / "checkpoints"
             self.path.mkdir(parents=True, exist_ok=True)
             for name in WRITTEN.split():
                 if (self.path / name).is_dir():
@@ -76,13 +77,15 @@ class RunFolder:
             )
 
     def __enter__(self) -> "RunFolder":
+        self.checkpoints.mkdir(exist_ok=True)
+        remove_temporary(self.checkpoints)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self.lock.close()
         if isinstance(error, (ConfigError, CheckpointError)):  # leave nothing, if nothing was saved
             with suppress(OSError):
-                (self.path / "checkpoints").rmdir()
+                self.checkpoints.rmdir()
                 for name in ("config.json", "notes.txt", "lock"):
                     (self.path / name).unlink(missing_ok=True)
                 self.path.rmdir()

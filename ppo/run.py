@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ppo.callbacks import Callback, overriding
-from ppo.checkpoint import copied, remove_temporary, save_next
+from ppo.checkpoint import copied, save_next
 from ppo.config import Config, as_json, flag_names, name_of
 from ppo.envs.normalize import NormalizeObservation, NormalizeReward
 from ppo.envs.observations import NUMBERS
@@ -81,7 +81,7 @@ class Run:
         self.model = make_model(self.spaces).to(config.device)
         self.make_actor = make_actor_of(self.model, self.spaces)
         self.edited = ""  # in what numpy would differ from torch
-        self.learner = self._make_learner()
+        self.learner = self._learner_class()(self.model, self.spaces, self.callbacks)
         weights = to_vector(named_tensors(self.model).values())
         about = (self.model.state_size, self.model.num_shared_features)
         tables = table_shapes(self.spaces, config.num_steps, config.num_envs, *about)
@@ -95,7 +95,7 @@ class Run:
         self.open_episodes = OpenEpisodes(config.num_envs)
         self.publish()
 
-    def _make_learner(self) -> Learner:
+    def _learner_class(self) -> Any:
         kind: Any = self.config.learner
         if kind != "auto":
             kind = import_named(kind, "learner", Learner)
@@ -106,15 +106,12 @@ class Run:
             self.edited = what
             kind = Learner
             self.make_actor = MakeTorchActor(self.spaces)
-        return kind(self.model, self.spaces, self.callbacks)
+        return kind
 
     def start(self, folder: RunFolder) -> None:
         """Start workers and callbacks, and take the state that an early end would save."""
         self.folder = folder
         self.note = folder.note  # tell the user a sentence, and keep it in notes.txt
-        self.checkpoints = folder.path / "checkpoints"
-        self.checkpoints.mkdir(exist_ok=True)
-        remove_temporary(self.checkpoints)
         if what := self.edited:
             self.note(f"torch learns and acts: its code was edited, and numpy differs in {what}")
         make_actor = self.make_actor
@@ -307,7 +304,7 @@ class Run:
         """Save the state that was taken last; return what has failed, or ""."""
         try:
             is_best = self.is_best and self.state["iteration"] == self.iteration
-            save_next(self.checkpoints, self.state, is_best)
+            save_next(self.folder.checkpoints, self.state, is_best)
         except OSError as error:
             return f"the checkpoint of step {self.state['step']} failed ({reason(error)})"
         self.is_saved = True

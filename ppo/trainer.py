@@ -4,18 +4,21 @@ import os
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from ppo.callbacks import make_callbacks, make_extras
-from ppo.checkpoint import LAST, load
+from ppo.callbacks import Callback, make_callbacks, make_extras
+from ppo.checkpoint import LAST, State, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import Stopped, WorkerPool
 from ppo.errors import Interrupted, SaveFailed, reason
+from ppo.extras import LAUNCHERS
 from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
 from ppo.loggers import make_loggers
 from ppo.process import StopSignals, available_cores, training_process
-from ppo.settings import settle
+from ppo.settings import Settings, settle
 
 if TYPE_CHECKING:
     from ppo.policy import Evaluation
@@ -73,16 +76,38 @@ def train(
 
 def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
     with StopSignals() as signals:
-        return _train(given, callbacks, signals)
+        for variable, path in LAUNCHERS.items():
+            if variable in os.environ:
+                return resolve_name(path)(given, callbacks, signals)
+        settings, callbacks, resumed, state = prepare(given, callbacks)
+        config = settings.spaces.config
+        num_threads = config.threads
+        if num_threads == "auto":
+            has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
+            num_threads = available_cores() if has_large_matrices else 1
+        with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
+            from ppo.run import Run  # torch is imported while the workers start
+            from ppo.state import restore
+
+            with training_process(num_threads):
+                run = Run(settings, pool, callbacks, signals)
+                if resumed:
+                    restore(run, state, resumed / "checkpoints" / LAST)
+                with RunFolder(config, resumed) as folder:
+                    folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
+                    return execute(run, folder)
 
 
-def _train(given: Mapping[str, Any], callbacks: Any, signals: StopSignals) -> RunSummary:
+def prepare(
+    given: Mapping[str, Any], callbacks: Any
+) -> tuple[Settings, list[Callback], Path | None, State]:
+    """Return settings, callbacks with loggers, and the folder and state of a run that goes on."""
     values = checked(given, AllFlags())
     names = ("resume", "run_dir", "name")
     resumed = find_resumed(Config(**{name: values[name] for name in names if name in values}))
-    state: dict[str, Any] = {}
+    state: State = {}
     if resumed:
-        from ppo.state import CODE, check_code, check_fixed, restore, saved_flags
+        from ppo.state import CODE, check_code, check_fixed, saved_flags
 
         path = resumed / "checkpoints" / LAST
         state = load(path)
@@ -95,22 +120,8 @@ def _train(given: Mapping[str, Any], callbacks: Any, signals: StopSignals) -> Ru
     callbacks = [*make_callbacks(callbacks), *make_callbacks(values.get("callback", ()))]
     callbacks += make_extras(values, callbacks)
     settings = settle(values, callbacks)
-    config = settings.spaces.config
-    has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
-    num_threads = config.threads
-    if num_threads == "auto":
-        num_threads = available_cores() if has_large_matrices else 1
-    loggers = make_loggers(config, settings.notes)
-    with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
-        from ppo.run import Run  # torch is imported while the workers start
-
-        with training_process(num_threads):
-            run = Run(settings, pool, [*callbacks, *loggers], signals)
-            if resumed:
-                restore(run, state, path)
-            with RunFolder(config, resumed) as folder:
-                folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
-                return execute(run, folder)
+    loggers = make_loggers(settings.spaces.config, settings.notes)
+    return settings, [*callbacks, *loggers], resumed, state
 
 
 def execute(run: "Run", folder: RunFolder) -> RunSummary:
@@ -132,7 +143,7 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
         )
     summary = RunSummary(
         folder=str(folder.path),
-        checkpoint=str(run.checkpoints / LAST),
+        checkpoint=str(folder.checkpoints / LAST),
         evaluation=evaluation,
         steps=run.step,
         seconds=round(run.seconds, 3),

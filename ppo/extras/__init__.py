@@ -41,6 +41,10 @@ COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "runs": "ppo.extras.runs",
     "seeds": "ppo.extras.seeds",
 }
+LAUNCHERS = {  # variables by which a process is told to train with others: what does so
+    "RANK": "ppo.extras.torchrun:train",
+    "WORLD_SIZE": "ppo.extras.torchrun:train",
+}
 LOGGERS = {
     "tensorboard": "ppo.extras.tensorboard:TensorBoard",
     "wandb": "ppo.extras.wandb:WeightsAndBiases",
