@@ -68,12 +68,6 @@ def showing(space: Any) -> Any:
     return Shown
 
 
-def test_bytes_are_joined():
-    part = KINDS["bytes"]
-    assert reader_of(part, frame_stack=2).layout.tables[NUMBERS].shape == (210,)
-    assert reader_of(Dict(a=part, b=part)).layout.tables[NUMBERS].shape == (210,)
-
-
 @pytest.mark.parametrize(
     ("space", "both"),
     [
