@@ -39,11 +39,7 @@ class Part(NamedTuple):
     def array(self, observation: Any) -> ndarray:
         """Return this part of an observation, in the dtype of its space. Raises BadValue."""
         name = f" {self.name}" if self.path else ""
-        array = shaped(reduce(getitem, self.path, observation), self.space, name)
-        try:
-            return array.astype(self.space.dtype, copy=False)
-        except (TypeError, ValueError) as error:
-            raise BadValue(f"its observation{name} {array} cannot be {self.space.dtype}") from error
+        return shaped(reduce(getitem, self.path, observation), self.space, name)
 
     def vector(self, observation: Any) -> Any:
         """Return the numbers of this part (K,). Raises BadValue for a choice that is not there."""
@@ -153,17 +149,18 @@ class Reader:
 
 
 def shaped(value: Any, space: Any, name: str = "") -> ndarray:
-    """Return a value as an array. Raises BadValue unless it has the shape of its space, whose dtype
-    holds its numbers: numpy would write one number to a whole row, or 0 for 0.5."""
+    """Return a value as an array of its space's dtype. Raises BadValue for another shape, or for
+    numbers that the dtype does not hold: numpy would write one number to a whole row, or 0 for
+    0.5."""
     try:
-        array = np.asarray(value)
-        is_cast = space.dtype.kind in "iu" and array.dtype != space.dtype
-        is_lossy = is_cast and (array != array.astype(space.dtype)).any()
+        given = np.asarray(value)
+        array = given.astype(space.dtype, copy=False)
+        is_lossy = space.dtype.kind in "iu" and array is not given and (array != given).any()
     except Exception as error:
         with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
             return shaped(value.numpy(force=True), space, name)
         raise BadValue(f"its observation{name} {value!r:.200} cannot be {space.dtype}") from error
     if array.shape != space.shape or is_lossy:
-        found, needed = (f"{x.shape} of {x.dtype}" for x in (array, space))
+        found, needed = (f"{x.shape} of {x.dtype}" for x in (given, space))
         raise BadValue(f"its observation{name} had the shape {found}, its space has {needed}")
     return array

@@ -44,8 +44,7 @@ def make_trunk(spaces: Spaces, size: Any) -> "Trunk":
     return VectorTrunk(spaces, size)
 
 
-Make = Callable[[Spaces], "ActorCritic"]
-MODELS: dict[str, Make] = dict.fromkeys(HIDDEN_SIZES, make_feed_forward)
+MODELS: dict[str, Callable[[Spaces], Any]] = dict.fromkeys(HIDDEN_SIZES, make_feed_forward)
 
 
 def make_model(spaces: Spaces) -> "ActorCritic":
