@@ -1,7 +1,8 @@
 """Record episodes of a scripted expert, and begin with them.
 
 python examples/clone.py expert.npz
-python main.py CartPole-v1 --demonstrations=expert.npz --critic_warmup=10
+python main.py CartPole-v1 --critic_warmup=10 \
+    '--callback=examples/imitation.py:Cloning(file="expert.npz")'
 """
 
 import sys

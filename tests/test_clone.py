@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
+from examples.imitation import Cloning, inverse, read
 from ppo import load_policy
 from ppo.checkpoint import load
 from ppo.cli import main
 from ppo.envs.spaces import action_converter
 from ppo.errors import ConfigError
-from ppo.extras.clone import inverse, read
 from tests.running import Own, assert_same_state, make_spaces, train
 from tests.worlds import Constant
 
@@ -101,7 +101,7 @@ def test_an_expert_is_imitated_and_values_and_statistics_stay(model, tmp_path):
     tables = recorded(remembers=model == "lstm")
     flags = {"model": model, "hidden_size": 32, "normalize_observations": True}
     train(Signs, tmp_path / "first", 0, **flags)
-    train(Signs, tmp_path / "run", 0, demonstrations=write(tmp_path, **tables), **flags)
+    train(Signs, tmp_path / "run", 0, [Cloning(write(tmp_path, **tables))], **flags)
     policy = load_policy(tmp_path / "run", Signs)
     assert_statistics_of(tables, policy)
     found = []
@@ -116,15 +116,16 @@ def test_an_expert_is_imitated_and_values_and_statistics_stay(model, tmp_path):
 def test_a_lone_last_step_joins_the_others(tmp_path):
     tables = {name: x[: 34 if name == "observations" else 33] for name, x in recorded().items()}
     tables["terminations"] = np.arange(33) == 32
-    train(Signs, tmp_path / "run", 0, demonstrations=write(tmp_path, **tables), model=Own)
+    train(Signs, tmp_path / "run", 0, [Cloning(write(tmp_path, **tables))], model=Own)
 
 
 def test_statistics_stay_in_training_and_a_run_goes_on_without_the_file(tmp_path):
-    flags = {"normalize_observations": True, "demonstrations": write(tmp_path)}
-    train(Signs, tmp_path / "whole", 2, **flags)
-    train(Signs, tmp_path / "run", 1, **flags)
+    cloning = [Cloning(write(tmp_path))]
+    flags = {"normalize_observations": True}
+    train(Signs, tmp_path / "whole", 2, cloning, **flags)
+    train(Signs, tmp_path / "run", 1, [Cloning(cloning[0].file)], **flags)
     (tmp_path / "x.npz").unlink()
-    train(Signs, tmp_path / "run", 2, normalize_observations=True)
+    train(Signs, tmp_path / "run", 2, [Cloning(cloning[0].file)], **flags)
     assert_same_state(tmp_path / "run", tmp_path / "whole")
     assert_statistics_of(recorded(), load_policy(tmp_path / "run", Signs))
 
@@ -137,8 +138,8 @@ VALUES += [np.full((220, 2), np.nan), np.array([{}] * 220)]  # the last one need
 @pytest.mark.parametrize(("name", "value"), [*zip(WRONG, VALUES, strict=True)])
 def test_a_file_that_does_not_fit_is_refused_and_leaves_no_folder(name, value, tmp_path):
     file = write(tmp_path, **{name: value})
-    with pytest.raises(ConfigError, match=f"demonstrations={file} cannot be used"):
-        train(Signs, tmp_path / "run", 1, demonstrations=file)
+    with pytest.raises(ConfigError, match=f"{file} cannot be imitated"):
+        train(Signs, tmp_path / "run", 1, [Cloning(file)])
     assert not (tmp_path / "run").exists()
 
 
@@ -146,7 +147,8 @@ def test_a_run_that_only_imitates_is_one_that_others_begin_with(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     flags = ["--preset=none", "--num_workers=0", "--eval_episodes=0", "--logger=none"]
     env, file = "tests.test_clone:Signs", write(tmp_path, seeds=np.arange(20))
-    imitate = [f"--demonstrations={file}", "--total_steps=0", "--name=cloned"]
+    callback = f"--callback=examples.imitation:Cloning(file='{file}')"
+    imitate = [callback, "--total_steps=0", "--name=cloned"]
     assert main([env, *imitate, *flags]) == 0
     assert "held-out log-probability" in capsys.readouterr().err
     size = ["--num_envs=2", "--num_steps=16", "--total_steps=64", "--name=trained"]

@@ -11,7 +11,6 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "critic_warmup": "ppo.extras.fine_tuning:FineTuning",
     "teacher": "ppo.extras.teacher:Teacher",
     "teacher_coef": "ppo.extras.teacher:Teacher",
-    "demonstrations": "ppo.extras.clone:Cloning",
     "video_every": "ppo.extras.videos:Videos",
     "policy_keys": "ppo.extras.keys:Keys",
     "value_keys": "ppo.extras.keys:Keys",

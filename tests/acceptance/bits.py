@@ -179,6 +179,10 @@ def train(name: str, tree: Tree, folder: Path) -> Path:
         assert made.code == 0, made.err
     if PLAYED in CASES[name]:
         write_demonstrations(folder / "played.npz")
+        imitation = tree.folder / "examples" / "imitation.py"
+        if imitation.exists():
+            callback = rf"--callback={imitation}:Cloning(file='\1')"
+            flags = re.sub(r"--demonstrations=(\S+)", callback, flags)
     torchrun = TORCHRUN if name.startswith("two ranks") else ()
     program = (sys.executable, *torchrun, str(tree.folder / "main.py"))
     options: Any = {"program": program, "env": {"OMP_NUM_THREADS": "2"}}

@@ -17,7 +17,7 @@ FLAG_NAMES = """
     share_trunk log_std_init name run_dir resume eval_every eval_episodes
     checkpoint_every logger num_workers threads device precision inference init_from freeze
     critic_warmup teacher teacher_coef use_sde sde_sample_freq policy_keys value_keys preset
-    step_timeout stop_when patience max_time video_every demonstrations
+    step_timeout stop_when patience max_time video_every
 """
 FLAGS = FLAG_NAMES.split()
 VALUES = ("", "text", "-1", "0", "1e99", "nan", "none", "1,2")

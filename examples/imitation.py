@@ -1,4 +1,6 @@
-"""Imitate recorded episodes: --demonstrations.
+"""Imitate recorded episodes, such as those that examples/clone.py writes, before training.
+
+ppo CartPole-v1 --critic_warmup=10 '--callback=examples/imitation.py:Cloning(file="expert.npz")'
 
 The policy learns to make the recorded actions likely (Pomerleau 1991, "Efficient Training of
 Artificial Neural Networks for Autonomous Navigation"). Values are not learned."""
@@ -30,27 +32,26 @@ Tables = dict[str, Any]  # arrays
 
 @dataclass
 class Cloning(Callback):
-    """Raises ConfigError if the file cannot be used."""
+    """Imitate the episodes of a file (.npz) in a new run, before it trains. Raises ConfigError if
+    the file cannot be used."""
 
-    demonstrations: str | None = None
-    """Recorded episodes (.npz) whose actions a new run learns to imitate before it trains."""
+    file: str
     epochs: int = 20
     is_done: bool = False
 
     def on_start(self, run: Run) -> None:
-        if self.demonstrations is None or self.is_done:
+        if self.is_done:
             return
-        name = f"--demonstrations={self.demonstrations}"
         try:
-            with np.load(self.demonstrations, allow_pickle=False) as file:
+            with np.load(self.file, allow_pickle=False) as file:
                 tables = read(run.spaces, dict(file))
         except Exception as error:  # what damaged files make of zipfile and numpy
-            raise ConfigError(f"{name} cannot be used ({reason(error)})") from error
+            raise ConfigError(f"{self.file} cannot be imitated ({reason(error)})") from error
         score = clone(run, tables, self.epochs)
         if not np.isfinite(score):
-            raise ConfigError(f"{name} leads to a loss that is not finite: scale its numbers")
+            raise ConfigError(f"the loss of {self.file} is not finite: scale its numbers")
         run.publish()
-        run.note(f"{name} is imitated: held-out log-probability {score:.3g}")
+        run.note(f"{self.file} is imitated: held-out log-probability {score:.3g}")
         self.is_done = True
 
     def state_dict(self) -> State:
