@@ -66,17 +66,14 @@ def train(
         settings, callbacks, resumed, state = prepare_rank(rank, given, callbacks, place)
         spaces = settings.spaces
         config = spaces.config
-        size, rest = divmod(config.num_envs, distributed.get_world_size())
+        count = distributed.get_world_size()
+        size, rest = divmod(config.num_envs, count)
         if rest:
-            raise ConfigError(
-                f"--num_envs={config.num_envs}: give a multiple of the number of ranks"
-            )
+            raise ConfigError(f"--num_envs={config.num_envs}: give a multiple of the {count} ranks")
         if config.device.startswith("cuda"):
             number = int(os.environ["LOCAL_RANK"])
             torch.cuda.set_device(number)
-        num_threads = 1
-        if spaces.layout.images:
-            num_threads = torch.get_num_threads()  # OMP_NUM_THREADS, which torchrun sets
+        num_threads = 1 if config.threads == "auto" else config.threads
         first = rank * size
         ids = range(first, first + size)
         with closing(RankPool(spaces, ids=ids)) as pool, training_process(num_threads):
@@ -276,7 +273,8 @@ class RankRun(Run):
         """Take over a signal to any rank, and what callbacks of rank 0 have changed."""
         weights = self.learner.weights.numpy(force=True)
         checksum = crc32(weights)
-        flags = {name: getattr(self.config, name) for name in flag_names("live")}
+        names = flag_names("live")
+        flags = {name: getattr(self.config, name) for name in names}
         decided = self.stop_reason, self.env_attributes, flags
         everyone = gather((self.heard.received, checksum, decided))
         received, checksums, decisions = zip(*everyone, strict=True)
