@@ -30,7 +30,7 @@ import torch.distributed.nn  # imported later, it would keep threads of the grou
 from numpy import ndarray
 
 from ppo.callbacks import Callback, overriding
-from ppo.checkpoint import LAST
+from ppo.checkpoint import LAST, select
 from ppo.config import flag_names
 from ppo.envs.normalize import RunningMeanStd
 from ppo.envs.pool import PR_SET_PDEATHSIG, Stopped, WorkerPool
@@ -47,7 +47,6 @@ from ppo.trainer import RunSummary, execute, prepare
 distributed: Any = torch.distributed
 VARIABLES = "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
 MERGED = ("actions", "terminations", "truncations")  # tables
-OWN = ("open_episodes.", "callbacks.")  # entries of a state
 
 
 def train(
@@ -67,15 +66,14 @@ def train(
         settings, callbacks, resumed, state = prepare_rank(rank, given, callbacks, place)
         spaces = settings.spaces
         config = spaces.config
-        size, rest = divmod(config.num_envs, distributed.get_world_size())
+        count = distributed.get_world_size()
+        size, rest = divmod(config.num_envs, count)
         if rest:
-            raise ConfigError(f"--num_envs={config.num_envs}: give a multiple of the ranks' number")
+            raise ConfigError(f"--num_envs={config.num_envs}: give a multiple of the {count} ranks")
         if config.device.startswith("cuda"):
             number = int(os.environ["LOCAL_RANK"])
             torch.cuda.set_device(number)
-        num_threads = 1
-        if spaces.layout.images:
-            num_threads = torch.get_num_threads()  # OMP_NUM_THREADS, which torchrun sets
+        num_threads = 1 if config.threads == "auto" else config.threads
         first = rank * size
         ids = range(first, first + size)
         with closing(RankPool(spaces, ids=ids)) as pool, training_process(num_threads):
@@ -206,14 +204,15 @@ class RankLearner(Learner):
     def gradient(self, minibatch: Batch) -> Metrics:
         metrics = super().gradient(minibatch)
         numbers = [float(x) for x in metrics.values()]
-        values = self.gradients.new_tensor(numbers)
-        both = torch.cat([self.gradients, values])
-        exchange(distributed.all_reduce, both)
-        both /= distributed.get_world_size()
-        size = len(self.gradients)
-        self.gradients.copy_(both[:size])
-        means = both[size:].tolist()
-        return dict(zip(metrics, means, strict=True))
+        gradients = self.gradients
+        both = torch.cat([gradients, gradients.new_tensor(numbers)])
+        table = both.new_empty(distributed.get_world_size(), len(both))
+        exchange(distributed.all_gather, [*table], both)
+        means = table.mean(0)
+        size = len(gradients)
+        gradients.copy_(means[:size])
+        values = means[size:].tolist()
+        return dict(zip(metrics, values, strict=True))
 
     def _minibatches(self, batch: Batch, iteration: int) -> Iterator[Batch]:
         """Yield as many as all ranks have: agents may be absent."""
@@ -236,16 +235,17 @@ class RankRun(Run):
     def start(self, folder: RunFolder) -> None:
         self.heard = self.signals  # by this rank
         super().start(folder)
-        everyone = gather(self.state)
-        if distributed.get_rank():  # callbacks of rank 0 may have changed weights
-            state = everyone[0]
-            names = [name for name in state if not name.startswith(OWN)]
-            taken = {name: state[name] for name in names}
-            restore(self, taken, folder.path)
-        for part in (self.normalize, self.normalize_reward):
+        state = gather(self.state)[0]  # callbacks of rank 0 may have changed weights
+        self.learner.load_state_dict(state)
+        parts: Any = {
+            "normalize_observation": self.normalize,
+            "normalize_reward": self.normalize_reward,
+        }
+        for name, part in parts.items():
             statistics = MergedMeanStd()
-            statistics.load_state_dict(part.statistics.state_dict())
+            statistics.load_state_dict(select(name, state))
             part.statistics = statistics
+        self.publish()
         self._agree()
 
     def collect(self) -> Rollout:
@@ -273,7 +273,8 @@ class RankRun(Run):
         """Take over a signal to any rank, and what callbacks of rank 0 have changed."""
         weights = self.learner.weights.numpy(force=True)
         checksum = crc32(weights)
-        flags = {name: getattr(self.config, name) for name in flag_names("live")}
+        names = flag_names("live")
+        flags = {name: getattr(self.config, name) for name in names}
         decided = self.stop_reason, self.env_attributes, flags
         everyone = gather((self.heard.received, checksum, decided))
         received, checksums, decisions = zip(*everyone, strict=True)
