@@ -1,12 +1,11 @@
-"""Whole episodes: their returns and lengths, custom metrics, repeated actions, attributes."""
+"""Whole episodes: their returns and lengths, custom metrics, attributes."""
 
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from copy import deepcopy
 from typing import Any, NamedTuple
 
-from gymnasium import Env, Wrapper
+from gymnasium import Wrapper
 
 from ppo.errors import BadValue
 
@@ -60,24 +59,6 @@ class RecordEpisode(Wrapper):
         if terminated or truncated:
             info = {**info, WHOLE_EPISODE: (self.total, self.length)}
         return observation, reward, terminated, truncated, info
-
-
-class RepeatAction(Wrapper):
-    """Repeat each action several times, or until the episode ends, and sum the rewards."""
-
-    def __init__(self, env: Env, times: int) -> None:
-        super().__init__(env)
-        self.times = times
-
-    def step(self, action: Any) -> Step:
-        total = 0.0
-        for _ in range(self.times):
-            own = deepcopy(action)  # the environment may change it
-            observation, reward, terminated, truncated, info = five(self.env.step(own))
-            total += reward
-            if terminated or truncated:
-                break
-        return observation, total, terminated, truncated, info
 
 
 def episode_metrics(info: Values) -> dict[str, float]:

@@ -23,11 +23,11 @@ from gymnasium.envs.registration import (
 )
 
 from ppo.config import Config
-from ppo.envs.episodes import RecordEpisode, RepeatAction, Values
+from ppo.envs.episodes import RecordEpisode, Values
 from ppo.envs.observations import Layout
 from ppo.envs.spaces import to_json
 from ppo.errors import BadValue, ConfigError, EnvironmentFailed, PPOError, reason, suggest
-from ppo.extras import COLUMNS, IDS, WRAPPERS
+from ppo.extras import COLUMNS, IDS, REPEATS, WRAPPERS
 from ppo.imports import import_module, import_named, is_path
 
 
@@ -128,7 +128,7 @@ class EnvMaker:
             inner = inner.env
         env = self._wrap(env)
         if config.frame_skip != "auto" and config.frame_skip > 1:
-            env = RepeatAction(env, config.frame_skip)
+            env = resolve_name(REPEATS["frame_skip"])(env, config.frame_skip)
         return RecordEpisode(env)
 
     @property

@@ -1,6 +1,8 @@
-"""Imitate recorded episodes, such as those that examples/clone.py writes, before training.
+"""Imitate recorded episodes before training.
 
-ppo CartPole-v1 --critic_warmup=10 '--callback=examples/imitation.py:Cloning(file="expert.npz")'
+python examples/record.py expert.npz
+python main.py CartPole-v1 --critic_warmup=10 \
+    "--callback=examples.imitation:Cloning(file='expert.npz')"
 
 The policy learns to make the recorded actions likely (Pomerleau 1991, "Efficient Training of
 Artificial Neural Networks for Autonomous Navigation"). Values are not learned."""

@@ -40,7 +40,8 @@ class Categorical:
         return self.logits.argmax(-1)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        return self.log_probs.gather(-1, actions.long().unsqueeze(-1)).squeeze(-1).sum(-1)
+        index = actions.long().unsqueeze(-1)
+        return self.log_probs.gather(-1, index).squeeze(-1).sum(-1)
 
     def entropy(self) -> Tensor:
         return -(self.log_probs.exp() * self.log_probs).sum((-2, -1))
@@ -64,7 +65,8 @@ class DiagonalGaussian:
         return (-0.5 * standardized.square() - self.log_std - HALF_LOG_TWO_PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        return (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1).expand(self.mean.shape[:-1])
+        total = (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1)
+        return total.expand(self.mean.shape[:-1])
 
 
 class StateDependentGaussian(DiagonalGaussian):
@@ -74,7 +76,8 @@ class StateDependentGaussian(DiagonalGaussian):
     def __init__(self, mean: Tensor, log_std: Tensor, features: Tensor) -> None:
         self.std = log_std.exp()
         self.features = features
-        super().__init__(mean, 0.5 * (features.square() @ self.std.square() + 1e-6).log())
+        variance = features.square() @ self.std.square() + 1e-6
+        super().__init__(mean, 0.5 * variance.log())
 
     def sample(self, noise: Tensor) -> Tensor:
         exploration = noise.view(*noise.shape[:-1], *self.std.shape) * self.std

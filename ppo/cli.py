@@ -77,7 +77,8 @@ def run(arguments: list[str]) -> None:
     words, texts = split(arguments, flags)
     given = checked(texts, flags)  # before anything heavy is imported
     if module:
-        module.main(words, module.Flags(**{x: given.pop(x) for x in own if x in given}), given)
+        options = {x: given.pop(x) for x in own if x in given}
+        module.main(words, module.Flags(**options), given)
         return
     if len(words) > 1:
         raise ConfigError(f"what is {words[1]}? write flags as --name=value")

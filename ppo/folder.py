@@ -102,7 +102,8 @@ class RunFolder:
 
 
 def _new_folder(config: Config) -> Path:
-    name = name_of(config.env_name).rpartition(":")[2].rpartition("/")[2].partition("(")[0] or "run"
+    name = name_of(config.env_name).rpartition(":")[2]
+    name = name.rpartition("/")[2].partition("(")[0] or "run"
     number = 0
     while True:
         number += 1

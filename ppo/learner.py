@@ -82,11 +82,14 @@ class Learner:
         observed = normalize.tables({x: rollout.tables[x] for x in self.layout.tables})
         recorded = {x: rollout.tables[x] for x in RECORDED if rollout.tables[x].size}
         tables = {**observed, **recorded}
-        batch = {name: self.table(x[: len(rewards)]).flatten(0, 1) for name, x in tables.items()}
+        batch = {}
+        for name, table in tables.items():
+            batch[name] = self.table(table[: len(rewards)]).flatten(0, 1)
         log_probs, values = self._evaluate_in_chunks(batch)
         batch.pop("features", None)  # gradient steps change the weights that made them
         values = values.reshape(rewards.shape)
-        last_rows = {x: table[-1] for x, table in observed.items()} | {"states": rollout.states[-1]}
+        last_rows = {x: table[-1] for x, table in observed.items()}
+        last_rows["states"] = rollout.states[-1]
         next_values = np.concatenate([values[1:], self._values_of(last_rows)[None]])
         truncated = rollout.report.last
         if truncated:  # the next row begins another episode (Pardo et al. 2018)
@@ -105,7 +108,8 @@ class Learner:
             found["present"] = rollout.present
         if "states" in batch:  # where a recurrent network's sequences begin an episode
             ended = rollout.dones | ~rollout.present
-            found["starts"] = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
+            first = np.zeros_like(ended[:1])
+            found["starts"] = np.concatenate([first, ended[:-1]])
         return batch | {name: self.table(x.reshape(-1)) for name, x in found.items()}
 
     def advantages(
@@ -305,7 +309,8 @@ class Learner:
         torch's kernels would write beyond a short one."""
         own = named_tensors(self.model)
         saved, moments = select("model", state), select("optimizer", state)
-        if {name: x.shape for name, x in saved.items()} != {n: (*x.shape,) for n, x in own.items()}:
+        shapes = {name: (*x.shape,) for name, x in own.items()}
+        if {name: x.shape for name, x in saved.items()} != shapes:
             raise CheckpointError("its network has other layers or sizes than this run's")
         optimizer = self.optimizer.state_dict()
         sizes = [x.size for x in moments.values() if isinstance(x, ndarray) and x.ndim]
@@ -384,4 +389,5 @@ def adapted(learning_rate: float, kl: float, goal: float) -> float:
 def _means(history: list[Metrics]) -> Metrics:
     dtype = torch.float32 if isinstance(history[0]["loss"], Tensor) else torch.float64
     table = [[float(x) for x in metrics.values()] for metrics in history]
-    return dict(zip(history[0], torch.tensor(table, dtype=dtype).mean(0).tolist(), strict=True))
+    means = torch.tensor(table, dtype=dtype).mean(0)
+    return dict(zip(history[0], means.tolist(), strict=True))

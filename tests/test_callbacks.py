@@ -14,7 +14,7 @@ from ppo.callbacks import Callback
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
 from tests.running import SMALL, Own, iterate, rows, running, train
-from tests.test_clone import Signs
+from tests.test_imitation import Signs
 from tests.worlds import Constant
 
 NOTED = ("on_model", "on_start", "on_episode", "on_evaluation", "on_checkpoint", "on_end")

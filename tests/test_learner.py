@@ -10,7 +10,7 @@ import torch
 
 from ppo.learner import Learner
 from tests.running import Own, Slope, disturb, iterate, make_batch, make_learner, running
-from tests.test_clone import Signs
+from tests.test_imitation import Signs
 from tests.worlds import Counting, Film, Masked, Numbers, Reusing
 
 ONE_STEP = {"num_epochs": 1, "num_minibatches": 1}

@@ -14,15 +14,11 @@ from gymnasium.spaces import Box, Discrete, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
 
 from ppo.config import Config
-from ppo.envs.episodes import (
-    RecordEpisode,
-    RepeatAction,
-    episode_metrics,
-    set_attributes,
-)
+from ppo.envs.episodes import RecordEpisode, episode_metrics, set_attributes
 from ppo.envs.make import EnvMaker, find_spec
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError
+from ppo.extras.repeat import RepeatAction
 from tests.running import running, train
 from tests.worlds import Constant, Counting
 

@@ -13,7 +13,7 @@ from ppo.minibatches import draw_minibatches
 
 
 def drawn(num_rows: int, *, seed: int = 0, length: int = 1, **flags: Any) -> list[list[int]]:
-    config = Config(**{"num_epochs": 1, **flags})
+    config = Config(**{"num_epochs": 1, "num_envs": 1, "num_steps": num_rows, **flags})
     parts = draw_minibatches(config, num_rows, seed=seed, sequence_length=length)
     return [part.tolist() for part in parts]
 
@@ -54,7 +54,7 @@ def test_the_last_minibatch_of_a_batch_size_takes_the_remaining_rows(size, sizes
 @pytest.mark.parametrize("count", [2, 4, 5, 7, 31])
 def test_no_present_row_is_alone(flags, count):
     present = np.arange(33) < count
-    config = Config(num_epochs=3, **flags)
+    config = Config(num_epochs=3, num_envs=3, num_steps=11, **flags)
     parts = [*draw_minibatches(config, 33, seed=0, present=present)]
     assert min(map(len, parts)) > 1
     assert sorted(np.concatenate(parts)) == [x for x in range(count) for _ in range(3)]

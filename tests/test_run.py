@@ -27,7 +27,7 @@ from tests.running import (
     tensors,
     train,
 )
-from tests.test_clone import Signs
+from tests.test_imitation import Signs
 from tests.worlds import Constant, Counting, Unseeded
 
 LINE = [f"--{name}={value}" for name, value in SMALL.items()]

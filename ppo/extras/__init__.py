@@ -27,6 +27,9 @@ WRAPPERS = {  # what adapts an environment with this attribute or part of observ
     "action_mask": "ppo.extras.masks:adapt",
     "action_masks": "ppo.extras.masks:adapt",
 }
+REPEATS = {  # what a flag repeats actions by
+    "frame_skip": "ppo.extras.repeat:RepeatAction",
+}
 IDS = {  # by what an id begins with: from it to a spec
     "EnvPool/": "ppo.extras.envpool:find_spec",
     "PettingZoo/": "ppo.extras.teams:find_spec",

@@ -165,7 +165,8 @@ class Play:
             raise BadValue(f"its {name} must be finite numbers, not {values!r:.200}")
         checksum = zlib.crc32(values.tobytes())
         self.seen.append((name, checksum))
-        least, largest = self.bounds.get(name, (np.inf, -np.inf))
+        nothing = (np.inf, -np.inf)
+        least, largest = self.bounds.get(name, nothing)
         least = min(least, float(values.min()))
         largest = max(largest, float(values.max()))
         self.bounds[name] = least, largest
@@ -176,7 +177,12 @@ class Play:
         return self.seen[:count] == other.seen[:count]
 
 
-def findings(first: Play, again: Play, fresh: Play, config: Config) -> Iterator[str]:
+def findings(
+    first: Play,
+    again: Play,
+    fresh: Play,
+    config: Config,
+) -> Iterator[str]:
     """Yield what three plays with the same seed show, the second one in the environment of the
     first. config: with every "auto" resolved."""
     speed = 1 / median(first.step_seconds)

@@ -225,12 +225,17 @@ def curve(runs: Iterable[Record], name: str) -> ndarray:
             first, last = part[0], part[-1]
             is_here = (first <= steps) & (steps <= last)
             here = values[is_here]
-            point = last, here.mean(), here.min(), here.max()
-            points.append(point)
+            least, largest = here.min(), here.max()
+            points.append((last, here.mean(), least, largest))
     return np.reshape(points, (-1, 4)).T
 
 
-def draw(groups: Iterable[list[Record]], name: str, width: int, height: int) -> str:
+def draw(
+    groups: Iterable[list[Record]],
+    name: str,
+    width: int,
+    height: int,
+) -> str:
     """Return a chart of a metric as elements of an SVG, with a curve for each group; "" without
     values. STYLE is its style sheet; text has the color of what is around it."""
     curves = [curve(runs, name) for runs in groups]
@@ -294,7 +299,8 @@ def _ticks(low: float, high: float) -> ndarray:
     """Return two to six round numbers between two limits."""
     least = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(least))
-    steps = power * np.array([1, 2, 5, 10, 20])
+    multiples = np.array([1, 2, 5, 10, 20])
+    steps = power * multiples
     step = steps[steps >= least][0]
     first = math.ceil(low / step)
     return step * np.arange(first, high / step)

@@ -227,8 +227,9 @@ def compare(policy: Policy, session: Any) -> float:
         action, *next_states = session.run(None, inputs)
         columns = policy.act(rows, None, masks, states)
         wanted = np.array(policy.to_actions(columns), np.float64)
-        largest = np.abs(columns).max(), np.abs(wanted).max()
-        size = max(1.0, *largest)
+        largest_column = np.abs(columns).max()
+        largest_action = np.abs(wanted).max()
+        size = max(1.0, largest_column, largest_action)
         difference = np.abs(action - wanted).max()
         differences.append(difference / size)
         if next_states:

@@ -145,7 +145,13 @@ def naming(flag: str) -> Iterator[None]:
         raise type(error)(f"{flag}: {error}") from error
 
 
-def check_fits(run: Run, own: Shaped, state: State, saved: Shaped, flags: Sequence[str]) -> None:
+def check_fits(
+    run: Run,
+    own: Shaped,
+    state: State,
+    saved: Shaped,
+    flags: Sequence[str],
+) -> None:
     """Raise ConfigError unless a saved policy has the actions and the values of flags of a run, and
     what it consists of has the names and shapes of the run's own."""
     here = vars(run.config) | shapes_of(own)
@@ -162,7 +168,10 @@ def check_fits(run: Run, own: Shaped, state: State, saved: Shaped, flags: Sequen
 
 
 def shapes_of(parts: Shaped) -> dict[str, Any]:
-    return {name: (*x.shape,) for name, x in parts.items()}
+    shapes = {}
+    for name, part in parts.items():
+        shapes[name] = tuple(part.shape)
+    return shapes
 
 
 def probe(run: Run) -> Any:

@@ -59,7 +59,12 @@ class Keys(Callback):
         type(model).__init__(model, make_next, spaces.with_config(config_of_model))
 
 
-def some_trunk(spaces: Spaces, size: Any, flag: str, keys: str | None) -> Trunk:
+def some_trunk(
+    spaces: Spaces,
+    size: Any,
+    flag: str,
+    keys: str | None,
+) -> Trunk:
     """Make a trunk for the parts that keys name: leaves, or all within a Dict. keys: None for
     all."""
     layout = spaces.layout

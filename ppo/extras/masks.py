@@ -33,7 +33,9 @@ def adapt(env: Env) -> Env:
     observes = env.observation_space
     parts = observes.spaces if isinstance(observes, Dict) else {}
     size = num_choices(env.action_space).sum()
-    sizes = [math.prod(x.shape or (0,)) for _, x in leaves(parts.get(ACTION_MASK, Dict()))]
+    mask = parts.get(ACTION_MASK, Dict())
+    shapes = [leaf.shape or (0,) for _, leaf in leaves(mask)]
+    sizes = map(math.prod, shapes)
     if len(parts) > 1 and 0 < sum(sizes) == size:
         env = MaskInInfo(env, itemgetter(ACTION_MASK))
         env.observation_space = without_mask(observes)
@@ -45,6 +47,5 @@ def adapt(env: Env) -> Env:
 
 def without_mask(value: Any) -> Any:
     """Return a Dict space or an observation of it without the mask, which is beside others."""
-    if isinstance(value, Dict):
-        return Dict({key: part for key, part in value.items() if key != ACTION_MASK})
-    return {key: part for key, part in value.items() if key != ACTION_MASK}
+    others = {key: part for key, part in value.items() if key != ACTION_MASK}
+    return Dict(others) if isinstance(value, Dict) else others

@@ -52,17 +52,24 @@ class RecurrentTrunk(Trunk):
         if self.kind == "gru":
             states = torch.gru_cell(inputs, states, *self.weights)
         else:
-            parts = torch.lstm_cell(inputs, states.chunk(2, -1), *self.weights)
+            both = states.chunk(2, -1)
+            parts = torch.lstm_cell(inputs, both, *self.weights)
             states = torch.cat(parts, -1)
         return states[:, : self.num_features], states
 
-    def forward(self, observations: Any, states: Tensor, starts: Tensor) -> Tensor:
+    def forward(
+        self,
+        observations: Any,
+        states: Tensor,
+        starts: Tensor,
+    ) -> Tensor:
         """Return the features (T * b, H) of sequences; arguments as in ActorCritic.
 
         All episodes take one call, with an extra step before each start: there, an extra input of
         1 closes the first two gates and cancels the third's bias, and the state becomes zero."""
         size = len(states)
-        inputs = self.encoder(observations).unflatten(0, (-1, size))
+        features = self.encoder(observations)
+        inputs = features.unflatten(0, (-1, size))
         weight, *others = self.weights
         reset_column = -others[1].unsqueeze(1)
         reset_column[: 2 * self.num_features] = MASKED_LOGIT
@@ -77,7 +84,8 @@ class RecurrentTrunk(Trunk):
         padded[index] = steps
         state: Any = states.unsqueeze(0)
         if self.kind == "lstm":
-            state = [part.contiguous() for part in state.chunk(2, -1)]
+            both = state.chunk(2, -1)
+            state = [part.contiguous() for part in both]
         unroll = getattr(torch, self.kind)
         # With biases, one layer, no dropout, in one direction, time first.
         options = (True, 1, 0.0, self.training, False, False)
@@ -99,7 +107,11 @@ class Recurrent(FeedForward):
         super().__init__(lambda: RecurrentTrunk(encoder, config), spaces)
 
     def forward(
-        self, observations: Any, states: Any = None, starts: Any = None, rows: Any = slice(None)
+        self,
+        observations: Any,
+        states: Any = None,
+        starts: Any = None,
+        rows: Any = slice(None),
     ) -> Outputs:
         if starts is None:
             features, _ = self.policy_trunk.step(observations, states)

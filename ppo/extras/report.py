@@ -95,7 +95,8 @@ def one_run(run: curves.Record) -> Iterator[str]:
         for one in recent:
             own = map(one["env"].get, names)
             count = len(one["returns"])
-            rows.append([one["step"], count, one["mean"], one["std"], *own])
+            row = [one["step"], count, one["mean"], one["std"]]
+            rows.append([*row, *own])
         head = ["step", "episodes", "mean return", "standard deviation", *names]
         yield f"<h2>Evaluations</h2>{table(head, rows)}"
     if run.notes:

@@ -74,7 +74,11 @@ class Teacher(Callback):
         self.coefficient = scheduled(self.teacher_coef, 1 - passed)
 
     def loss(
-        self, learner: Any, minibatch: Batch, distribution: Any, values: Tensor
+        self,
+        learner: Any,
+        minibatch: Batch,
+        distribution: Any,
+        values: Tensor,
     ) -> tuple[Any, Metrics]:
         mean = divergence(minibatch[TABLE], distribution).mean()
         return self.coefficient * mean, {"teacher_kl": mean.detach()}

@@ -127,7 +127,13 @@ class Team(MaskedReset):
             raise BadValue("no agent is there after its reset")
         self._read(number, (), observations, infos)
 
-    def _read(self, number: int, acting: Any, observations: Any, infos: Any) -> None:
+    def _read(
+        self,
+        number: int,
+        acting: Any,
+        observations: Any,
+        infos: Any,
+    ) -> None:
         """Read what a copy's agents see who act next, or have acted."""
         env = self.copies[number]
         for column, agent in enumerate(self.agents, number * self.size):
@@ -165,7 +171,11 @@ class TeamColumns(VectorColumns):
         return Team(copies, config.max_episode_steps)
 
     @staticmethod
-    def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
+    def size_of_evaluation(
+        make_env: EnvMaker,
+        num_envs: int,
+        episodes: int,
+    ) -> int:
         """Return the number of agents in whole teams."""
         copy = make_copy(make_env)
         copy.close()

@@ -54,7 +54,8 @@ def train(
 ) -> RunSummary:
     """Train as one of the ranks. Raises ConfigError if variables of torchrun are missing or
     environments cannot be divided among ranks, and as ppo.train."""
-    missing = [name for name in VARIABLES.split() if not os.environ.get(name)]
+    names = VARIABLES.split()
+    missing = [name for name in names if not os.environ.get(name)]
     if missing:
         raise ConfigError(
             f"the environment has no {', '.join(missing)}: start ranks by torchrun, or unset RANK "
@@ -88,7 +89,10 @@ def train(
 
 
 def prepare_rank(
-    rank: int, given: Mapping[str, Any], callbacks: Sequence[Callback], place: str
+    rank: int,
+    given: Mapping[str, Any],
+    callbacks: Sequence[Callback],
+    place: str,
 ) -> Any:
     """Return for each rank what ppo.trainer.prepare does. All but rank 0 run in the folder place,
     without evaluations."""
@@ -180,7 +184,9 @@ class RankPool(WorkerPool):
             views.append(arrays[name].swapaxes(0, 1))
         own = [view[self.columns] for view in views]
         first = self.columns.start
-        last = [x._replace(environment=x.environment - first) for x in report.last]
+        last = []
+        for one in report.last:
+            last.append(one._replace(environment=one.environment - first))
         said = replace(report, last=[])
         everyone = gather((own, said))
         parts, reports = zip(*everyone, strict=True)

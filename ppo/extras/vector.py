@@ -20,7 +20,11 @@ from ppo.extras.autoreset import MaskedReset, Seeds, adapt
 from ppo.process import available_cores
 
 
-def make_vector(make_env: EnvMaker, index: int, seeds: Seeds) -> MaskedReset:
+def make_vector(
+    make_env: EnvMaker,
+    index: int,
+    seeds: Seeds,
+) -> MaskedReset:
     """Make a vector environment of as many environments as there are seeds. index: the number of
     the first one in the run. Raises ConfigError for flags that it cannot obey."""
     config, spec = make_env.config, make_env.spec
@@ -86,7 +90,13 @@ class VectorColumns:
     make = staticmethod(make_vector)
     envs = (None,)  # there is none to show
 
-    def __init__(self, worker: Worker, spaces: Spaces, first: int = 0, **options: Any) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        spaces: Spaces,
+        first: int = 0,
+        **options: Any,
+    ) -> None:
         if options.get("render_mode"):
             raise ConfigError("a vector environment is not shown: choose another by --env_name")
         self.worker = worker
@@ -105,7 +115,11 @@ class VectorColumns:
         self.applied: Values = {}
 
     @staticmethod
-    def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
+    def size_of_evaluation(
+        make_env: EnvMaker,
+        num_envs: int,
+        episodes: int,
+    ) -> int:
         """Return no more than a worker has, which can be made; some may play for nothing."""
         return min(num_envs, share_of(make_env.config))
 

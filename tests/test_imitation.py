@@ -146,7 +146,7 @@ def test_a_file_that_does_not_fit_is_refused_and_leaves_no_folder(name, value, t
 def test_a_run_that_only_imitates_is_one_that_others_begin_with(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     flags = ["--preset=none", "--num_workers=0", "--eval_episodes=0", "--logger=none"]
-    env, file = "tests.test_clone:Signs", write(tmp_path, seeds=np.arange(20))
+    env, file = "tests.test_imitation:Signs", write(tmp_path, seeds=np.arange(20))
     callback = f"--callback=examples.imitation:Cloning(file='{file}')"
     imitate = [callback, "--total_steps=0", "--name=cloned"]
     assert main([env, *imitate, *flags]) == 0

@@ -1,8 +1,6 @@
-"""Record episodes of a scripted expert, and begin with them.
+"""Record episodes of a scripted expert, for examples/imitation.py.
 
-python examples/clone.py expert.npz
-python main.py CartPole-v1 --critic_warmup=10 \
-    '--callback=examples/imitation.py:Cloning(file="expert.npz")'
+python examples/record.py expert.npz
 """
 
 import sys
