@@ -50,6 +50,11 @@ def test_the_last_minibatch_of_a_batch_size_takes_the_remaining_rows(size, sizes
     assert sorted(chain(*parts)) == [*range(33)]
 
 
+def test_a_batch_size_is_that_of_the_whole_rollout():
+    parts = drawn(16, num_steps=32, batch_size=8)  # the half of it that one of two ranks has
+    assert [len(part) for part in parts] == [4] * 4
+
+
 @pytest.mark.parametrize("flags", [{"batch_size": 3}, {"num_minibatches": 4}])
 @pytest.mark.parametrize("count", [2, 4, 5, 7, 31])
 def test_no_present_row_is_alone(flags, count):

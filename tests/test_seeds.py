@@ -51,6 +51,12 @@ def test_the_code_of_a_failed_run_is_the_commands(tmp_path, capfd):
     assert "failed: 1, 2" in capfd.readouterr().err.splitlines()[-1]
 
 
+def test_torchrun_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("RANK", "0")
+    assert cli.main([*FLAGS, "--name=x"]) == 2
+    assert "torchrun" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

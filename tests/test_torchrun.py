@@ -50,12 +50,11 @@ class Lead(Callback):
 
 
 class Follow(Callback):
-    """Say what each rank sees."""
-
     def on_batch(self, run: Any, batch: Any) -> None:
-        weights, count = run.learner.weights.sum().item(), run.normalize.statistics.count
+        weights, count = run.learner.weights.numpy(), run.normalize.statistics.count
+        assert np.array_equal(weights, run.rollout.weights)  # those that have acted
         seen = f"{run.iteration} {count} {run.config.learning_rate} {len(batch['actions'])} "
-        os.write(1, f"{seen} {weights}\n".encode())  # in one piece
+        os.write(1, f"{seen} {weights.sum()}\n".encode())  # in one piece
 
 
 class Fail(Callback):

@@ -15,6 +15,7 @@ from typing import Any
 
 from ppo.config import flag
 from ppo.errors import ConfigError, Interrupted, PPOError
+from ppo.extras import LAUNCHERS
 from ppo.process import StopSignals, available_cores, core_numbers
 
 SECONDS_TO_LOOK = 0.1  # at the processes of runs
@@ -33,6 +34,8 @@ class Flags:
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Train with each seed, as many at the same time as there are cores for, and print the results.
     flags: of training. Raises Interrupted, and PPOError if a run has failed."""
+    if os.environ.keys() & LAUNCHERS:
+        raise ConfigError("seeds starts its runs by itself: leave torchrun out")
     given = {"logger": (), **flags}
     if words:
         given["env_name"] = words.pop(0)
