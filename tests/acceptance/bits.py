@@ -80,7 +80,7 @@ CASES = {
     "own network": f"{CARTPOLE} --model=own_network:OwnNetwork",
     "two ranks": CARTPOLE,
     "two ranks lstm": f"{HIDDEN} {NONE} --model=lstm",
-    "two ranks team": f"{TEAM} --num_workers=0 --batch_size=24",
+    "two ranks team": f"{TEAM} --num_workers=0 --batch_size=50",
     "two ranks teacher": f"{CARTPOLE} --teacher={POLICY}",
     "curriculum": f"{SLIPPERY} {TWO}",
     "batch": f"{SYNC} {TWO}",
