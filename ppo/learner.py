@@ -108,8 +108,7 @@ class Learner:
             found["present"] = rollout.present
         if "states" in batch:  # where a recurrent network's sequences begin an episode
             ended = rollout.dones | ~rollout.present
-            first = np.zeros_like(ended[:1])
-            found["starts"] = np.concatenate([first, ended[:-1]])
+            found["starts"] = np.concatenate([np.zeros_like(ended[:1]), ended[:-1]])
         return batch | {name: self.table(x.reshape(-1)) for name, x in found.items()}
 
     def advantages(
@@ -353,7 +352,10 @@ class Learner:
             present=batch["present"].numpy(force=True) if "present" in batch else None,
         )
         if config.normalize_advantages == "rollout":
-            batch = {**batch, "advantages": self.standardize(batch["advantages"])}
+            rows = batch.get("present", slice(None))
+            advantages = batch["advantages"].clone()
+            advantages[rows] = torch.as_tensor(self.standardize(advantages[rows]))
+            batch = {**batch, "advantages": advantages}
         for rows in drawn:
             minibatch = self.gather(batch, rows)
             if "present" in batch and "states" in batch:  # networks read the other rows, too

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from ppo.learner import Learner
+from ppo.numpy_learner import NumpyLearner
 from tests.running import Own, Slope, disturb, iterate, make_batch, make_learner, running
 from tests.test_imitation import Signs
 from tests.worlds import Counting, Film, Masked, Numbers, Reusing
@@ -221,3 +222,16 @@ def test_weights_without_a_gradient_stand_still_whatever_the_optimizer(name, tmp
             still = {name for name, x in own.items() if torch.equal(x, before[name])}
             assert still == {"frozen", *idle}
         assert {*run.state["idle"]} == {"frozen", *unread}
+
+
+@pytest.mark.parametrize("kind", [Learner, NumpyLearner])
+def test_advantages_of_a_rollout_are_scaled_by_those_of_present_agents(kind):
+    learner = make_learner(kind, normalize_advantages="rollout", **ONE_STEP)
+    present = torch.arange(64) % 2 == 0
+    batch = {**make_batch(learner), "present": present}
+    batch["advantages"][~present] = 1e6
+    (minibatch,) = learner._minibatches(batch, 1)
+    advantages = np.asarray(minibatch["advantages"])
+    assert len(advantages) == 32
+    np.testing.assert_allclose([advantages.mean(), advantages.std(ddof=1)], [0, 1], atol=1e-5)
+    assert (batch["advantages"][~present] == 1e6).all()

@@ -91,6 +91,7 @@ CASES = {
     "batch tensors": f"{world('together', world='Cue', mode='NextStep', library='torch')} {NONE}",
     "batch envpool": f"--env_name=EnvPool/CartPole-v1 --eval_env=CartPole-v1 {TWO}",
     "team": f"{TEAM} --num_workers=2",
+    "team rollout advantages": f"{TEAM} --num_workers=0 --normalize_advantages=rollout",
     "team lstm": f"{TEAM} --num_workers=0 --model=lstm --hidden_size=32",
     "init from": f"{ALONE} --init_from={POLICY}",
     "freeze": f"{CARTPOLE} --init_from={POLICY} --freeze=policy_trunk",
