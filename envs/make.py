@@ -124,7 +124,8 @@ class EnvMaker:
         # gymnasium's own checker would cost time in every step.
         env = inner = gymnasium.make(spec, steps, disable_env_checker=True)
         while config.max_episode_steps and isinstance(inner, Wrapper):
-            vars(inner)["_max_episode_steps"] = steps  # of any TimeLimit that its maker has added
+            if isinstance(inner, gymnasium.wrappers.TimeLimit):  # of its maker
+                inner._max_episode_steps = config.max_episode_steps
             inner = inner.env
         env = self._wrap(env)
         if config.frame_skip != "auto" and config.frame_skip > 1:

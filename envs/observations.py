@@ -18,7 +18,7 @@ from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
-WAY = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
+IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
 
 
 class Part(NamedTuple):
@@ -105,7 +105,9 @@ class Layout:
         """What to tell the user of numbers that may be meant as images."""
         found = [(x, sorted(x.space.shape)) for x in self.vectors if len(x.space.shape) > 1]
         large = [x for x, sizes in found if sizes[-1] >= MIN_SIDE <= 2 * sizes[-2]]
-        return [f"{x.name} {x.space.shape} {x.space.dtype} is no image: {WAY}" for x in large]
+        return [
+            f"{x.name} {x.space.shape} {x.space.dtype} is no image: {IMAGE_FORMS}" for x in large
+        ]
 
     def table_of(self, image: Part) -> str:
         """Return the name of an image's table."""

@@ -65,8 +65,7 @@ class DiagonalGaussian:
         return (-0.5 * standardized.square() - self.log_std - HALF_LOG_TWO_PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        total = (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1)
-        return total.expand(self.mean.shape[:-1])
+        return (self.log_std + (0.5 + HALF_LOG_TWO_PI)).sum(-1).expand(self.mean.shape[:-1])
 
 
 class StateDependentGaussian(DiagonalGaussian):

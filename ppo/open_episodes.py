@@ -65,6 +65,5 @@ class OpenEpisodes:
         self.numbers[:] = state["numbers"]
         self.lengths[:] = state["lengths"]
         self.attributes = list(state["attributes"])
-        ends = np.cumsum(self.lengths)
-        parts = np.split(np.array(state["actions"]), ends[:-1])
+        parts = np.split(np.array(state["actions"]), np.cumsum(self.lengths)[:-1])
         self.actions = [[part] for part in parts]

@@ -272,7 +272,7 @@ class Run:
         self.notify("on_evaluation", result)
         return result
 
-    def compare(self, result: Evaluation) -> None:
+    def compare_with_training(self, result: Evaluation) -> None:
         """Note an evaluation that is below training by a standard deviation and three errors."""
         trained = [] if self.episodes.waiting else self.episodes.returns
         if trained and result.returns and self.config.eval_env is None:

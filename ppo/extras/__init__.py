@@ -27,7 +27,7 @@ WRAPPERS = {  # what adapts an environment with this attribute or part of observ
     "action_mask": "ppo.extras.masks:adapt",
     "action_masks": "ppo.extras.masks:adapt",
 }
-REPEATS = {  # what a flag repeats actions by
+REPEATS = {  # the wrapper of a flag that repeats actions
     "frame_skip": "ppo.extras.repeat:RepeatAction",
 }
 IDS = {  # by what an id begins with: from it to a spec
