@@ -26,6 +26,15 @@ def robot_in(low: float, high: float) -> dict[str, Any]:
     return run_of(ROBOT, env_kwargs={"low": low, "high": high}, total_steps=40_000)
 
 
+def rollouts_of(env_name: str) -> dict[str, Any]:
+    """Return a row for each length of rollouts, in which episodes of one length stay in step."""
+    sizes: Any = {"num_envs": 16, "total_steps": 200_000}
+    return {
+        f"{env_name}, {steps} steps": run_of(env_name, num_steps=steps, **sizes)
+        for steps in (25, 128, 512)
+    }
+
+
 TABLES = {
     "presets": {x: run_of(x, eval_episodes=20) for x in ("CartPole-v1", "LunarLander-v3")},
     "bounds": {
@@ -36,6 +45,12 @@ TABLES = {
         "LunarLanderContinuous-v3": run_of("LunarLanderContinuous-v3"),
         "Humanoid-v5": run_of("Humanoid-v5", total_steps=500_000),
         "CarRacing-v3": run_of("CarRacing-v3", total_steps=500_000),
+    },
+    "stagger": {
+        **rollouts_of("Pendulum-v1"),
+        **rollouts_of("Hopper-v5"),
+        **rollouts_of("HalfCheetah-v5"),
+        **rollouts_of("Swimmer-v5"),
     },
 }
 

@@ -11,7 +11,7 @@ policy learns.
   tanh each for policy and value. Both learn in one thread, which is the best for both
 - Pong: the same from pixels, Nature CNN, a torch thread per core
 - HalfCheetah: 16 environments x 512 steps, 10 epochs of minibatches of 512, 2 x 256 units,
-  observations and rewards normalised
+  observations and rewards normalized
 
 Ours is also run with other numbers of environments (--sizes) and as many minibatches; ratios are to
 Stable-Baselines3 with 8. Learning is its share of an iteration. Memory is the largest sum over all

@@ -1,1 +1,1 @@
-"""Environments: made, observed, normalised, and stepped in worker processes, without torch."""
+"""Environments: made, observed, normalized, and stepped in worker processes, without torch."""

@@ -50,8 +50,8 @@ class SingleColumns:
             layout = Layout(observes, config)
             if not (holds_numbers(acts) and layout.tables):
                 raise ConfigError(
-                    f"environment {name} observes {observes} and acts in {acts}: both must be "
-                    "spaces with a fixed number of numbers, actions neither in a Dict nor a Tuple"
+                    f"environment {name} has the spaces {observes} and {acts} (actions): both must "
+                    "be of fixed size, and actions neither a Dict nor a Tuple"
                 )
             read = Reader(layout)
             with calling(name, ConfigError):
@@ -69,7 +69,7 @@ class SingleColumns:
 
     @staticmethod
     def size_of_evaluation(make_env: EnvMaker, num_envs: int, episodes: int) -> int:
-        """Return how many columns play some episodes, of which num_envs are asked for."""
+        """Return how many columns an evaluation plays in, if num_envs are asked for."""
         return min(num_envs, episodes)
 
     def reset(self, row: int) -> None:

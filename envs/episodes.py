@@ -34,7 +34,7 @@ def five(results: Any) -> Step:
     try:
         observation, reward, terminated, truncated, info = results
     except (TypeError, ValueError) as error:
-        raise BadValue(f"its step has returned {results!r:.200}, not five results") from error
+        raise BadValue(f"its step returned {results!r:.200}, not five results") from error
     try:
         return observation, float(reward), terminated, truncated, info
     except Exception as error:
@@ -87,6 +87,6 @@ def set_attributes(env: Any, attributes: Values) -> None:
         env.set_training(**attributes)
         return
     for name, value in attributes.items():
-        if callable(getattr(env, name, len)):
-            raise ValueError(f"set_env({name}={value!r}): no attribute or set_training has it")
+        if not hasattr(env, name) or callable(getattr(env, name)):
+            raise ValueError(f"set_env({name}={value!r}): no attribute or set_training takes it")
         setattr(env, name, value)

@@ -89,7 +89,7 @@ class EnvMaker:
         try:
             if isinstance(creator, str):
                 creator = load_env_creator(creator)
-            kind = kind_of(creator)  # which adds arguments of its own
+            kind = kind_of(creator)  # its extra passes more arguments
             check = signature(creator).bind_partial if kind else signature(creator).bind
             check(**({"index": 0} if takes(creator, "index") else {}), **kwargs)
             is_other = isinstance(creator, type) and not kind and not issubclass(creator, Env)
@@ -147,7 +147,7 @@ class EnvMaker:
             except TypeError as error:
                 raise ConfigError(f"--wrapper={wrapper} cannot be used ({error})") from error
             if not isinstance(env, Env):
-                raise ConfigError(f"--wrapper={wrapper} makes no gymnasium.Env")
+                raise ConfigError(f"--wrapper={wrapper} does not return a gymnasium.Env")
         for name, path in WRAPPERS.items():
             parts = getattr(env.observation_space, "spaces", ())
             if name in parts or env.has_wrapper_attr(name):
@@ -161,7 +161,7 @@ def calling(what: str, bad: type[PPOError] = EnvironmentFailed) -> Iterator[None
     and BadValue into an error of the type bad."""
     try:
         yield
-    except PPOError:
+    except (PPOError, KeyboardInterrupt):
         raise
     except BadValue as error:
         raise bad(f"environment {what}: {error}") from error
@@ -205,7 +205,7 @@ class Spaces:
 
 
 def kind_of(creator: Any) -> str:
-    """Return the name in COLUMNS by which an extra steps what is made, "" if none does."""
+    """Return the name in COLUMNS that a class or function has as parameter or attribute, or ""."""
     return next((x for x in COLUMNS if takes(creator, x) or hasattr(creator, x)), "")
 
 
@@ -228,4 +228,4 @@ def check_finite(rows: Values, whose: str) -> None:
     """Raise BadValue for numbers that are not finite."""
     for name, values in rows.items():
         if not np.isfinite(values).all():
-            raise BadValue(f"{whose} has returned {name} that are not finite: {values}")
+            raise BadValue(f"{whose} returned non-finite {name}: {values}")

@@ -1,4 +1,4 @@
-"""Normalise observations and rewards by running statistics of the whole run, which stay frozen
+"""Normalize observations and rewards by running statistics of the whole run, which stay frozen
 while a rollout is collected, and are updated once from all of it."""
 
 from collections.abc import Mapping, Sequence
@@ -16,8 +16,8 @@ CLIP = 10.0
 
 
 class RunningMeanStd:
-    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1);
-    without samples 0 and 1, with no weight."""
+    """Mean and variance of all samples so far, merged batch by batch (Chan et al. 1979, eq. 2.1).
+    Before the first sample: mean 0, variance 1, weight 0."""
 
     def __init__(self, shape: Sequence[int] = ()) -> None:
         self.mean = np.zeros(shape)
@@ -49,7 +49,7 @@ class RunningMeanStd:
 
 
 class NormalizeObservation:
-    """Standardise numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32, with
+    """Standardize numbers: (x - mean) / standard deviation, clipped to +/- 10, as float32, with
     --normalize_observations. arrays: with shift and scale (*row), which workers share, float64
     where float32 would round the numbers. Only the trainer's statistics are updated."""
 
@@ -78,12 +78,12 @@ class NormalizeObservation:
         self.scale[...] = 1 / np.sqrt(self.statistics.variance + EPSILON)
 
     def tables(self, tables: Arrays) -> dict[str, ndarray]:
-        """Return tables of observations, numbers normalised."""
+        """Return tables of observations, numbers normalized."""
         return {name: self(x) if name == NUMBERS else x for name, x in tables.items()}
 
 
 class NormalizeReward:
-    """Divide rewards, which are not centred, by the running deviation of R = gamma R + r over all
+    """Divide rewards, which are not centered, by the running deviation of R = gamma R + r over all
     steps (Baselines, VecNormalize); clip them to +/- 10. R restarts at 0 when an episode ends."""
 
     def __init__(self, num_envs: int, gamma: float) -> None:

@@ -17,7 +17,7 @@ from ppo.envs.spaces import Path, holds_numbers, leaves
 from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
-MIN_SIDE = 36  # of an image in pixels; smaller arrays are numbers
+MIN_SIDE = 36  # pixels of the longer side of an image; smaller arrays are numbers
 IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
 
 
@@ -104,9 +104,10 @@ class Layout:
     def hints(self) -> list[str]:
         """What to tell the user of numbers that may be meant as images."""
         found = [(x, sorted(x.space.shape)) for x in self.vectors if len(x.space.shape) > 1]
-        large = [x for x, sizes in found if sizes[-1] >= MIN_SIDE <= 2 * sizes[-2]]
+        large = [x for x, (*_, side, longest) in found if longest >= MIN_SIDE <= 2 * side]
         return [
-            f"{x.name} {x.space.shape} {x.space.dtype} is no image: {IMAGE_FORMS}" for x in large
+            f"{x.name} {x.space.shape} {x.space.dtype} is not an image: {IMAGE_FORMS}"
+            for x in large
         ]
 
     def table_of(self, image: Part) -> str:
@@ -161,7 +162,7 @@ def shaped(value: Any, space: Any, name: str = "") -> ndarray:
     except Exception as error:
         with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
             return shaped(value.numpy(force=True), space, name)
-        raise BadValue(f"its observation{name} {value!r:.200} cannot be {space.dtype}") from error
+        raise BadValue(f"its observation{name} {value!r:.200} is not of {space.dtype}") from error
     if array.shape != space.shape or is_lossy:
         found, needed = (f"{x.shape} of {x.dtype}" for x in (given, space))
         raise BadValue(f"its observation{name} had the shape {found}, its space has {needed}")

@@ -24,29 +24,22 @@ from ppo.envs.normalize import Arrays
 from ppo.envs.sampler import MakeActor, Sampler
 from ppo.envs.shared_memory import Shapes, map_arrays, open_memory
 from ppo.envs.worker import Report, Worker, merged
-from ppo.errors import BadValue, ConfigError, PPOError, TrainingError, reason
+from ppo.errors import BadValue, ConfigError, PPOError, Stopped, TrainingError, WorkerLost, reason
 from ppo.process import core_numbers
 
 SECONDS_TO_LOOK = 0.05  # at workers, and at signals
-SECONDS_TO_START = 60.0  # the least that a worker may take until it is ready
+SECONDS_TO_START = 60.0  # a worker may take this long to get ready, or --step_timeout
 SECONDS_TO_CLOSE = 1.0
-MAX_LOSSES = 10  # of workers in SECONDS_OF_LOSSES
-SECONDS_OF_LOSSES = 600
+MAX_LOST = 10  # workers in SECONDS_OF_LOST
+SECONDS_OF_LOST = 600
 READY = "ready"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
+# Set to 1 in workers: one thread each, and no file of the working folder hides Python's modules.
 VARIABLES = ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONSAFEPATH"]
 
 
-class Stopped(Exception):
-    """The trainer was asked to stop while it waited."""
-
-
-class WorkerLost(Exception):
-    """A worker has died, raised or hung; its arguments are the cause and any traceback."""
-
-
-def loss_by(error: BaseException, name: str) -> Exception:
-    """Return what a worker replies when it raises, without a traceback if the cause says it all."""
+def reply_of(error: BaseException, name: str) -> Exception:
+    """Return the reply of a worker that raised, without a traceback if the cause says it all."""
     if isinstance(error, ConfigError):
         return error  # another worker would not do better
     if isinstance(error, (BadValue, PPOError)):
@@ -68,7 +61,7 @@ class LocalWorker:
     def start(self) -> None:
         self.worker = None
 
-    def begin(self, arrays: Arrays, shapes: Shapes, spaces: Spaces, make_actor: Any) -> None:
+    def configure(self, spaces: Spaces, shapes: Shapes, arrays: Arrays, make_actor: Any) -> None:
         self.make = partial(Worker, spaces, arrays, self.env_ids, make_actor, self.should_stop)
 
     def send(self, method: str, *arguments: Any) -> None:
@@ -76,7 +69,7 @@ class LocalWorker:
             self.worker = self.worker or self.make()
             self.reply = getattr(self.worker, method)(*arguments)
         except BaseException as error:  # signals only set a flag
-            self.reply = loss_by(error, "environment")
+            self.reply = reply_of(error, "environment")
 
     def receive(self, waited: float) -> tuple[Any]:
         if isinstance(self.reply, (WorkerLost, ConfigError)):
@@ -100,8 +93,8 @@ class WorkerProcess:
         self.step_timeout = step_timeout
 
     def start(self) -> None:
-        """Start the process. It has one thread, runs neither the user's script again nor files in
-        place of Python's own modules, and a daemonic process, as of a Pool, may start it."""
+        """Start the process with VARIABLES, without running the user's script again (__spec__), and
+        also from a daemonic process."""
         context = multiprocessing.get_context("spawn")
         self.connection, theirs = context.Pipe()
         arguments = (theirs, DupFd(self.file), self.env_ids, self.cores)
@@ -122,10 +115,10 @@ class WorkerProcess:
         self.limit = max(self.step_timeout, SECONDS_TO_START)
         self.last_beat = -1
 
-    def begin(self, arrays: Arrays, shapes: Shapes, spaces: Spaces, make_actor: Any) -> None:
+    def configure(self, spaces: Spaces, shapes: Shapes, arrays: Arrays, make_actor: Any) -> None:
         """Have the process make its Worker."""
         self.beats = arrays["beats"][self.env_ids.start]
-        self.send(shapes, spaces, make_actor)
+        self.send(spaces, shapes, make_actor)
 
     def send(self, *command: Any) -> None:
         """Send a method's name and arguments, or nothing to end. receive notices a loss."""
@@ -160,14 +153,16 @@ class WorkerProcess:
         self.silence += min(waited, 2 * SECONDS_TO_LOOK)
         self.last_beat = beat
         if self.silence > self.limit:
-            raise WorkerLost(f"{self.name} hung for over {self.step_timeout:g} s (--step_timeout)")
+            raise WorkerLost(f"{self.name} hung for over {self.limit:g} s (--step_timeout)")
         return None
 
     def end(self, seconds: float = 0.0) -> None:
         """Wait some seconds for the end, then kill the process and all that it has started."""
+        if self.process.pid is None:
+            return  # it could not be started
         self.process.join(seconds)
         with suppress(ProcessLookupError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.kill()
         self.process.join()
         self.connection.close()
@@ -179,8 +174,7 @@ AnyWorker = WorkerProcess | LocalWorker
 class WorkerPool:
     """Step the environments of a run, spread evenly over worker processes, or in this process.
     A worker that dies, raises or hangs is replaced, and its part of the rollout collected again.
-    Processes start at once, and begin when they are told what with. file: the shared memory;
-    should_stop: looked at while waiting; ids: of some of the environments, if not of all."""
+    file: the shared memory; should_stop: polled while waiting; ids: environments, else all."""
 
     def __init__(self, spaces: Spaces, should_stop: Any = bool, ids: range | None = None) -> None:
         config = spaces.config
@@ -189,7 +183,7 @@ class WorkerPool:
         self.columns = slice(ids.start, ids.stop)
         self.file = open_memory()
         self.should_stop = should_stop
-        self.losses: list[float] = []
+        self.lost: list[float] = []
         self.sampler: Any = None
         cores = core_numbers()
         if len(cores) != num_workers or config.inference == "learner":
@@ -206,21 +200,21 @@ class WorkerPool:
         for worker in self.workers:
             worker.start()
 
-    def begin(
-        self, spaces: Spaces, shapes: Shapes, arrays: Arrays, make_actor: MakeActor, on_loss: Any
+    def configure(
+        self, spaces: Spaces, shapes: Shapes, arrays: Arrays, make_actor: MakeActor, on_lost: Any
     ) -> None:
-        """Make the environments. arrays: in the shared memory, of these shapes; on_loss: told of a
-        replacement, with details."""
+        """Have workers make their environments. arrays: in the shared memory, of these shapes;
+        on_lost: called for each worker that is replaced, with a sentence and a traceback."""
         config = spaces.config
         self.num_steps = config.num_steps
-        self.on_loss = on_loss
+        self.on_lost = on_lost
         acts = make_actor if config.inference == "worker" else None
         if not acts:
             self.sampler = Sampler(spaces, arrays, range(config.num_envs), make_actor)
-        light = spaces.with_config(replace(config, learner="auto"))  # which may import torch
-        self.about = (arrays, shapes, light, acts)
+        light = spaces.with_config(replace(config, learner="auto"))  # whose class may import torch
+        self.settings = (light, shapes, arrays, acts)
         for worker in self.workers:
-            worker.begin(*self.about)
+            worker.configure(*self.settings)
 
     def collect(self, iteration: int, attributes: Values) -> Report:
         """Have all environments fill the shared rollout. Raises Stopped."""
@@ -253,24 +247,24 @@ class WorkerPool:
                 try:
                     if reply := worker.receive(now - before):
                         replies[worker] = reply[0]
-                except WorkerLost as loss:
-                    self._replace(worker, command, *loss.args)
+                except WorkerLost as lost:
+                    self._replace(worker, command, *lost.args)
         return [replies[worker] for worker in workers]
 
     def _replace(self, worker: AnyWorker, command: Any, cause: str, details: str = "") -> None:
-        time.sleep(SECONDS_TO_LOOK)  # a scheduler's signal may reach a worker first
+        time.sleep(SECONDS_TO_LOOK)  # a scheduler may signal a worker before this process
         if self.should_stop():
             raise Stopped
         now = time.monotonic()
-        self.losses = [x for x in self.losses if now - x < SECONDS_OF_LOSSES] + [now]
-        if len(self.losses) > MAX_LOSSES:
-            sentence = f"more than {MAX_LOSSES} workers were lost in ten minutes; the last one: "
+        self.lost = [x for x in self.lost if now - x < SECONDS_OF_LOST] + [now]
+        if len(self.lost) > MAX_LOST:
+            sentence = f"more than {MAX_LOST} workers failed in ten minutes; the last one: "
             raise TrainingError(sentence + cause, details)
-        self.on_loss(f"warning: a worker is replaced; {cause}", details)
+        self.on_lost(f"warning: a worker was replaced: {cause}", details)
         worker.end()
         worker.start()
-        worker.begin(*self.about)
-        if command[0] == "step":  # its part of the rows before is collected again
+        worker.configure(*self.settings)
+        if command[0] == "step":  # first collect its part of the rows before again
             self.call("begin", self.attributes, only=worker)
             for row in range(command[1]):
                 self.sampler(row, worker.columns)
@@ -293,12 +287,12 @@ class WorkerPool:
 
 def run_worker(connection: Connection, file: Any, env_ids: range, cores: list[int]) -> None:
     """Run a worker process: make a Worker as the first message says, and call the methods that the
-    trainer asks for, until it sends (). It ends with the trainer, and does not preempt it where the
-    system can be told so. file: a DupFd of the shared memory."""
+    trainer asks for, until it sends (). On Linux it ends with the trainer and, as a batch job, does
+    not preempt it. file: a DupFd of the shared memory."""
     os.setsid()  # so that it is killed together with all that it starts
     process = multiprocessing.current_process()
     process.daemon = False  # else environments could not start processes
-    del os.environ["PYTHONSAFEPATH"]  # which these would inherit
+    del os.environ["PYTHONSAFEPATH"]  # else these would inherit it
     gc.disable()
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -312,7 +306,7 @@ def run_worker(connection: Connection, file: Any, env_ids: range, cores: list[in
                 method, *arguments = command
                 connection.send(getattr(worker, method)(*arguments))
                 continue
-            shapes, spaces, make_actor = command
+            spaces, shapes, make_actor = command
             worker = Worker(spaces, map_arrays(file.detach(), shapes), env_ids, make_actor)
             connection.send(READY)
             gc.freeze()  # what exists now lasts as long as the process
@@ -323,5 +317,5 @@ def run_worker(connection: Connection, file: Any, env_ids: range, cores: list[in
         pass  # the trainer has ended
     except BaseException as error:
         with suppress(OSError):
-            connection.send(loss_by(error, process.name))
+            connection.send(reply_of(error, process.name))
     gc.unfreeze()  # so that environments are destroyed: emulators complain otherwise

@@ -23,8 +23,8 @@ def observer(layout: Layout, normalize: NormalizeObservation) -> Callable[[Array
 
 class Sampler:
     """Write the actions of a rollout, row by row, for some environments of a run. arrays: their
-    columns of the run's tables, and what else is shared; make_actor: from weights (P,) to a
-    ppo.models.actor.Actor or the like, whose weights are those with which a rollout begins."""
+    columns of the run's tables, and what else is shared; make_actor: weights (P,) -> an actor, such
+    as ppo.models.actor.Actor, which acts by the weights that begin copies."""
 
     def __init__(
         self, spaces: Spaces, arrays: Arrays, env_ids: range, make_actor: MakeActor

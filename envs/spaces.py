@@ -67,7 +67,7 @@ def action_converter(space: Any) -> Callable[[ndarray], Any]:
 
 def box_scale(box: Box) -> tuple[ndarray, ndarray]:
     """Return shift and factor, of a Box's shape, from the policy's actions to the Box: -1 and 1 are
-    the bounds. Numbers whose range is infinite, also if it only overflows, keep their unit."""
+    the bounds. Unbounded numbers, or those whose range overflows, are not scaled."""
     with np.errstate(over="ignore", invalid="ignore"):
         middle = box.low / 2 + box.high / 2
         half = box.high / 2 - box.low / 2

@@ -31,20 +31,20 @@ class LastObservation(NamedTuple):
 
 @dataclass
 class Report:
-    """What a worker reports of a rollout besides its tables. new: environments whose episode began
-    in the first row."""
+    """What a worker reports of a rollout besides its tables. started: environments whose episode
+    began in the first row."""
 
     episodes: list[Episode] = field(default_factory=list)
-    last: list[LastObservation] = field(default_factory=list)
-    new: list[int] = field(default_factory=list)
+    truncated: list[LastObservation] = field(default_factory=list)
+    started: list[int] = field(default_factory=list)
 
 
 def merged(reports: list[Report]) -> Report:
-    """Return what several workers tell, in the order of steps and environments."""
+    """Merge the reports of several workers, in the order of steps and environments."""
     return Report(
         sorted(x for report in reports for x in report.episodes),
-        sorted(x for report in reports for x in report.last),
-        sorted(x for report in reports for x in report.new),
+        sorted(x for report in reports for x in report.truncated),
+        sorted(x for report in reports for x in report.started),
     )
 
 
@@ -115,8 +115,8 @@ class Worker:
         self.beats[0] += 1
 
     def next_seed(self, column: int, is_whole: bool) -> int:
-        """Count an episode of a column, and return its seed. is_whole: whether a whole episode has
-        ended before, rather than for the learner only."""
+        """Count an episode of a column, and return its seed. is_whole: whether the one before
+        was whole, False if it ended for the learner only (an evaluation plays on)."""
         number = int(self.counts[column])
         self.counts[column] += 1
         return integer_seed(self.seed, Stream.EPISODE, self.env_ids[column], number)
@@ -141,7 +141,7 @@ class Worker:
         self.tables["truncations"][:] = False
         self.report = Report()
         if not self.is_open:
-            self.report.new = [*self.env_ids]
+            self.report.started = [*self.env_ids]
             self.tables["states"][0] = 0
             self.columns.reset(0)
         self.is_open = True
@@ -151,10 +151,10 @@ class Worker:
         truncated, None if it has terminated; info: the last one, of a whole episode or not."""
         index = self.env_ids[column]
         states = self.tables["states"][t + 1, column]
-        self.tables["truncations" if last else "terminations"][t, column] = True
-        if last:
+        self.tables["terminations" if last is None else "truncations"][t, column] = True
+        if last is not None:
             rows = {name: x.copy() for name, x in {**last, "states": states}.items()}
-            self.report.last.append(LastObservation(t, index, rows))
+            self.report.truncated.append(LastObservation(t, index, rows))
         if WHOLE_EPISODE in info:
             total, length = info[WHOLE_EPISODE]
             episode = Episode(t, index, total, length, episode_metrics(info))
@@ -172,10 +172,10 @@ class Worker:
             if is_checked and not np.isfinite(table).all():
                 step, column, *_ = np.argwhere(~np.isfinite(table))[0]
                 raise BadValue(
-                    f"environment {self.env_ids[column]} has returned {name} "
-                    f"{table[step, column]}, which are not finite, in step {step} of the rollout"
+                    f"environment {self.env_ids[column]} returned non-finite {name} "
+                    f"({table[step, column]}) in row {step} of the rollout"
                 )
-        for last in self.report.last:
+        for last in self.report.truncated:
             check_finite(last.rows, f"environment {last.environment}")
         return self.report
 

@@ -64,7 +64,7 @@ class Cloning(Callback):
 
 
 def read(spaces: Spaces, file: Tables) -> Tables:
-    """Return tables (S, ...) as of a batch, not normalised, with the starts (S,) of episodes.
+    """Return tables (S, ...) as of a batch, not normalized, with the starts (S,) of episodes.
 
     file: observations (S + E, *shape) and actions (S, *shape) as the environment has them, and
     action_masks (S + E, M) if it has any; terminations and truncations (S,), of which one is 1 at
@@ -188,7 +188,7 @@ def clone(run: Run, tables: Tables, epochs: int) -> float:
 
 
 def keep_statistics(normalize: NormalizeObservation, numbers: Any) -> None:
-    """Normalise by the statistics of these numbers (S, K) from now on, whatever follows."""
+    """Normalize by the statistics of these numbers (S, K) from now on, whatever follows."""
     normalize.update(numbers)
     statistics = normalize.statistics
     is_constant = np.ptp(numbers, 0) < EPSILON

@@ -37,7 +37,7 @@ class MirrorLearner(Learner):
         self, rollout: Rollout, normalize: NormalizeObservation, rewards: ndarray
     ) -> Batch:
         batch = super().make_batch(rollout, normalize, rewards)
-        # Mirrored before they are normalised, since the mean has a mirror image, too.
+        # Mirrored before they are normalized, since the mean has a mirror image, too.
         mirrored = normalize(self.mirror_observations(rollout.observations[:-1]))
         return {**batch, "mirrored": self.table(mirrored).flatten(0, 1)}
 

@@ -1,4 +1,4 @@
-"""Define a network: actor and critic with layer normalisation, for vectors as observations.
+"""Define a network: actor and critic with layer normalization, for vectors as observations.
 
 python main.py CartPole-v1 --model=examples.own_model:NormalizedActorCritic
 """

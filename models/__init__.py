@@ -1,6 +1,5 @@
 """Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 HIDDEN_SIZES = {"mlp": 64, "cnn": 512, "cnn_small": 512}
 
 
-def make_feed_forward(spaces: Spaces) -> "ActorCritic":
-    """Make an MLP or a CNN for policy and value each, or one that both share."""
-    from ppo.models.actor_critic import FeedForward
-
-    return FeedForward(lambda: make_trunk(spaces, spaces.config.hidden_size), spaces)
-
-
 def make_trunk(spaces: Spaces, size: Any) -> "Trunk":
     """Make an MLP, or a CNN where there are images. size: as --hidden_size."""
     if spaces.layout.images:
@@ -44,26 +36,26 @@ def make_trunk(spaces: Spaces, size: Any) -> "Trunk":
     return VectorTrunk(spaces, size)
 
 
-MODELS: dict[str, Callable[[Spaces], Any]] = dict.fromkeys(HIDDEN_SIZES, make_feed_forward)
-
-
 def make_model(spaces: Spaces) -> "ActorCritic":
     """Make a run's model with initial weights, which --seed determines, and callbacks' on_model.
     Raises ConfigError if the model cannot read the observations or choose the actions."""
     import torch
 
+    from ppo.models.actor_critic import FeedForward
+
     config = spaces.config
     name = config.model
+    model: Any
     with torch.random.fork_rng(devices=[]), usual_torch():
         torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
         if not isinstance(name, str) or is_path(name):
             model = _make_own(spaces)
-        elif name in MODELS:
-            model = MODELS[name](spaces)
+        elif name in HIDDEN_SIZES:
+            model = FeedForward(lambda: make_trunk(spaces, config.hidden_size), spaces)
         elif name in NETWORKS:
             model = resolve_name(NETWORKS[name][0])(spaces)
         else:
-            hint = suggest(name, [*MODELS, *NETWORKS])
+            hint = suggest(name, [*HIDDEN_SIZES, *NETWORKS])
             raise ConfigError(f"--model={name} is unknown{hint}")
         for hook in config.hooks:
             hook.on_model(model, spaces)
@@ -93,7 +85,7 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
             model.act(layout.named(rows), states)
         log_probs = distribution.log_prob(distribution.mode())
         if not values.shape == log_probs.shape == distribution.entropy().shape == (2,):
-            raise TypeError("values, and log_prob and entropy of the distribution, must be (B,)")
+            raise TypeError("values, and the distribution's log_prob and entropy, must be (B,)")
     except PPOError:
         raise
     except Exception as error:

@@ -21,11 +21,12 @@ class ActorCritic(nn.Module):
     A subclass is called with (observation_space, action_space, config), sets policy_head to
     ppo.models.distributions.policy_head(F, action_space, config), and defines forward. Parameters
     and persistent buffers must be finite; workers get them as float32. Only gradient steps are in
-    training mode. With a state_size, forward reads sequences of T steps of b environments: after
-    the observations (T * b, *observation), time-major, states (b, S) before the first step, and
-    starts (T * b,) bool, whether an observation is the first of an episode; None if T is 1; and, if
-    not all steps count, rows (T * b,) bool of those whose outputs to return. Then,
-    or with num_shared_features, override act, too, and with these define heads as FeedForward."""
+    training mode.
+
+    With num_shared_features, override act, and define heads as FeedForward does. With a state_size,
+    override act, and let forward read T steps of b environments, time-major: observations
+    (T * b, *observation); states (b, S) before the first step; starts (T * b,) bool, the first
+    steps of episodes, None if T is 1; rows (T * b,) bool, the steps to return, if not all."""
 
     policy_head: Any  # draw_noise(generator, num_steps): noise (num_steps, ...) for its samples
     state_size = 0  # S, numbers remembered from one step to the next
@@ -34,7 +35,7 @@ class ActorCritic(nn.Module):
     def forward(self, observations: Any) -> Outputs:
         """Return the distribution of actions, as policy_head makes it, and values (B,).
 
-        observations: numbers (B, K), float32 if normalised, or images (B, H, W, C) uint8, or a dict
+        observations: numbers (B, K), float32 if normalized, or images (B, H, W, C) uint8, or a dict
         of these, by the names of parts."""
         raise NotImplementedError
 
@@ -51,7 +52,7 @@ class Trunk(nn.Module):
     state_size = 0
 
     def prepare_to_act(self) -> None:
-        """Optimise for acting; the trunk is not trained afterwards."""
+        """Optimize for acting; the trunk is not trained afterwards."""
 
 
 class FeedForward(ActorCritic):

@@ -138,7 +138,7 @@ def policy_head(num_features: int, space: Any, config: Config) -> nn.Module:
 
 
 def orthogonal(layer: Any, gain: float = math.sqrt(2)) -> Any:
-    """Initialise a layer in place: orthogonal weights (Saxe et al. 2013), zero bias; return it."""
+    """Initialize a layer in place: orthogonal weights (Saxe et al. 2013), zero bias; return it."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

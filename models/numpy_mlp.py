@@ -252,7 +252,6 @@ class NumpyActor:
         policy_features = mlp.forward(mlp.policy_layers, observations)[-1]
         if features.size:
             features[:] = policy_features
-        # Sampled without a distribution object, which would add half a microsecond to ten.
         outputs = mlp.policy_head(policy_features)
         if not mlp.num_choices:
             return outputs if noise is None else outputs + np.exp(mlp.log_std) * noise

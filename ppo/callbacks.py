@@ -71,7 +71,7 @@ def make_callbacks(given: Any) -> list[Callback]:
         made = [import_named(x, "callback", Callback) for x in things]
         return [x() if isinstance(x, (type, partial)) else x for x in made]
     except TypeError as error:
-        raise ConfigError(f"--callback={given} cannot be made ({error})") from error
+        raise ConfigError(f"--callback={given} cannot be created ({error})") from error
 
 
 def overriding(callbacks: Sequence[Callback], method: str) -> list[Callback]:

@@ -18,7 +18,7 @@ BEST = "best.safetensors"
 NUM_KEPT = 3
 TEMPORARY = ".tmp-"
 
-State = dict[str, Any]  # arrays and JSON values by name
+State = dict[str, Any]  # by name: arrays, tuples of arrays (chunks of one), and JSON values
 
 
 def write(path: Path, content: bytes) -> None:
@@ -51,7 +51,7 @@ def copied(state: State) -> State:
             if found[name].dtype.kind not in "biuf":
                 raise TypeError(f"{name} has the type {array.dtype}")
         elif not (isinstance(value, tuple) and all(isinstance(x, ndarray) for x in value)):
-            found[name] = json.loads(json.dumps(value))  # but for arrays that do not change
+            found[name] = json.loads(json.dumps(value))  # chunks are not changed: no copy
     return found
 
 
@@ -85,7 +85,7 @@ def select(prefix: str, state: State) -> State:
 
 
 def find(path: str | Path) -> Path:
-    """Return a file, or the best or else last one of a run. Raises CheckpointError."""
+    """Return a file, or a run's best checkpoint, or else its last. Raises CheckpointError."""
     for place in Path(path), Path("runs", path):
         folder = place / "checkpoints"
         for file in place, folder / BEST, folder / LAST:
@@ -101,5 +101,6 @@ def save_next(folder: Path, state: State, is_best: bool) -> None:
     content = path.read_bytes()
     for name in (BEST, LAST) if is_best else (LAST,):
         write(folder / name, content)
-    for old in sorted(folder.glob("[0-9]*.safetensors"))[:-NUM_KEPT]:
+    others = {*folder.glob("[0-9]*.safetensors")} - {path}
+    for old in sorted(others)[: 1 - NUM_KEPT]:
         old.unlink()

@@ -24,7 +24,7 @@ Commands: train, {", ".join(sorted(COMMANDS))}.
 --help=all shows every flag.
 
   --config
-      File of flags in TOML or JSON, such as run.toml."""
+      TOML or JSON file of flags, such as run.toml."""
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
 ENVIRONMENT = re.compile(r":|-v\d+$")
 
@@ -32,7 +32,7 @@ ENVIRONMENT = re.compile(r":|-v\d+$")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, and return its exit code: 0 done, 1 failed, 2 bad command line, 3
     unusable checkpoint, 4 run folder in use, 129, 130 or 143 after a signal."""
-    gc.set_threshold(100_000)  # of what is imported, nothing can be collected
+    gc.set_threshold(100_000)  # imports make many objects and no garbage
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {reason(error)}: see the traceback above", file=sys.stderr)
         return 1
     finally:
-        gc.freeze()  # the process ends, for which torch's modules need not be taken apart
+        gc.freeze()  # do not free every module at exit
 
 
 def run(arguments: list[str]) -> None:
@@ -71,7 +71,9 @@ def run(arguments: list[str]) -> None:
     flags = AllFlags()
     flags.update(own)
     if {"--help", "-h", "--help=all"} & {*arguments}:
-        names = [*flags, *FLAGS] if "--help=all" in arguments and not module else [*own] or COMMON
+        names = [*own] or COMMON
+        if "--help=all" in arguments and not module:
+            names = [*flags, *FLAGS]
         print(USAGE, help_of({name: flags[name] for name in names}), sep="\n")
         return
     words, texts = split(arguments, flags)
@@ -81,7 +83,7 @@ def run(arguments: list[str]) -> None:
         module.main(words, module.Flags(**options), given)
         return
     if len(words) > 1:
-        raise ConfigError(f"what is {words[1]}? write flags as --name=value")
+        raise ConfigError(f"unexpected argument {words[1]}: write flags as --name=value")
     if words:
         given["env_name"] = words[0]
     from ppo.trainer import run_training

@@ -42,6 +42,14 @@ class BadValue(ValueError):
     """An environment has returned what cannot be used."""
 
 
+class WorkerLost(Exception):
+    """A worker has died, raised or hung. Arguments: the cause, and any traceback."""
+
+
+class Stopped(Exception):
+    """The trainer was asked to stop while it waited."""
+
+
 class TrainingError(PPOError, RuntimeError):
     """Training cannot go on: workers fail too often, or numbers are not finite."""
 
@@ -64,7 +72,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if close := get_close_matches(word, names, 1):
         return f"; did you mean {close[0]}?"
-    return f"; give one of {', '.join(names)}" if len(names) < 20 else ""
+    return f"; choose from {', '.join(names)}" if len(names) < 20 else ""
 
 
 def reason(error: BaseException) -> str:

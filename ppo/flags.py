@@ -58,7 +58,7 @@ class Flag(NamedTuple):
             Sizes: "sizes like 256,128",
         }
         forms = [x if type(x) is str else words.get(x, "") for x in self.kinds]
-        return " or ".join(filter(None, forms)) or "a text"
+        return " or ".join(filter(None, forms)) or "string"
 
 
 Flags = Mapping[str, Flag]
@@ -137,7 +137,7 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
                 content = written.decode(json.detect_encoding(written))  # with a byte order mark
                 files |= json.loads(content) if text.endswith(".json") else tomllib.loads(content)
             except (OSError, ValueError, TypeError) as error:
-                sentence = f"--config={text} has no flags in TOML or JSON ({reason(error)})"
+                sentence = f"--config={text} cannot be read as TOML or JSON ({reason(error)})"
                 raise ConfigError(sentence) from error
         elif flags[name].is_repeated:
             given.setdefault(name, []).append(text)
@@ -177,7 +177,7 @@ def _convert(name: str, value: Any, flag: Flag) -> Any:
         except Exception:  # this kind does not fit
             continue
     text = str(getattr(value, "__name__", value))
-    raise ConfigError(f"--{name}={text[:100]}: give {flag.form}")
+    raise ConfigError(f"--{name}={text[:100]}: expected {flag.form}")
 
 
 def _parse(kind: Any, value: Any, flag: Flag) -> Any:

@@ -23,15 +23,15 @@ def find_resumed(config: Config) -> Path | None:
         for path in Path(config.resume), Path("runs", config.resume):
             if (path / "checkpoints" / LAST).exists():
                 return path
-        raise ConfigError(f"--resume={config.resume}: such a run has no checkpoints/{LAST}")
+        raise ConfigError(f"--resume={config.resume}: no run with a checkpoints/{LAST} is there")
     folder = _named_folder(config)
     if not folder:
-        raise ConfigError("--resume=auto needs --run_dir or --name, which tell what to resume")
+        raise ConfigError("--resume=auto needs --run_dir or --name to know what to resume")
     last = folder / "checkpoints" / LAST
     if last.exists():
         return folder
     if any(last.parent.glob("[0-9]*.safetensors")):
-        raise CheckpointError(f"{last} is missing: copy another checkpoint there to go on")
+        raise CheckpointError(f"{last} is missing: copy another checkpoint there to continue")
     return None
 
 
@@ -59,7 +59,7 @@ class RunFolder:
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             remove_temporary(self.path)
         except BlockingIOError as error:
-            raise RunInUse(f"another process trains in {path}: give another --run_dir") from error
+            raise RunInUse(f"another process trains in {path}: use another --run_dir") from error
         except OSError as error:
             raise ConfigError(
                 f"the folder {path or 'runs'} cannot be used ({error.strerror or error}): choose "
@@ -72,8 +72,8 @@ class RunFolder:
             if "lock" not in left:
                 (self.path / "lock").unlink()
             raise ConfigError(
-                f"the folder {self.shown} is not empty, and no run is overwritten: choose another "
-                f"by --run_dir or --name, or go on with --resume={self.shown}"
+                f"the folder {self.shown} is not empty: choose another with --run_dir or --name, "
+                f"or continue with --resume={self.shown}"
             )
 
     def __enter__(self) -> "RunFolder":

@@ -14,12 +14,10 @@ def generalized_advantages(
     gamma: float,
     gae_lambda: float,
 ) -> ndarray:
-    """Compute A_t = d_t + gamma lambda A_{t+1}, d_t = r_t + gamma V(s_{t+1}) - V(s_t).
-
-    Equations 11 and 16. All arguments and the result: (T, N). next_values are those of the
-    observations that actions led to, the true last ones where an episode was truncated: a time
-    limit is not a failure (Pardo et al. 2018), but nothing has value after a termination. Both cut
-    the trace, for what follows is another episode."""
+    """Compute A_t = d_t + gamma lambda A_{t+1}, d_t = r_t + gamma V(s_{t+1}) - V(s_t) (equations 11
+    and 16). All arguments and the result: (T, N). next_values: of the observations that actions led
+    to, the true last ones where an episode was truncated, since a time limit is not a failure
+    (Pardo et al. 2018). After a termination, nothing has value. Both end the sum over t."""
     errors = rewards + gamma * next_values * ~terminations - values
     decay = gamma * gae_lambda * ~(terminations | truncations)
     advantages = np.empty_like(errors)

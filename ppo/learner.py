@@ -16,9 +16,8 @@ from ppo.checkpoint import select
 from ppo.config import Config, as_json, scheduled
 from ppo.envs.make import Spaces
 from ppo.envs.normalize import NormalizeObservation
-from ppo.envs.pool import Stopped
 from ppo.envs.seeding import Stream, integer_seed
-from ppo.errors import CheckpointError, ConfigError, TrainingError
+from ppo.errors import CheckpointError, ConfigError, Stopped, TrainingError
 from ppo.gae import generalized_advantages
 from ppo.minibatches import draw_minibatches
 from ppo.models.actor_critic import ActorCritic, as_tensor, named_tensors
@@ -39,7 +38,7 @@ class Learner:
 
     Override loss() for another objective, advantages() for another estimator, or gradient() and
     evaluate() for another way of computing them. Parameters whose requires_grad is False or that no
-    loss depends on stay, whatever the optimizer. Callbacks that override loss add to it."""
+    loss depends on never change, whatever the optimizer. Callbacks may add terms to the loss."""
 
     coefficients: Any  # a Config whose schedules are the numbers of the iteration
 
@@ -48,9 +47,9 @@ class Learner:
     ) -> None:
         config = spaces.config
         if model.state_size and config.num_minibatches > config.num_envs and not config.batch_size:
-            given = f"--num_minibatches={config.num_minibatches} splits sequences in time"
-            raise ConfigError(f"{given}: give at most --num_envs={config.num_envs}")
-        self.model: Any = model.eval()  # but for gradient steps
+            given = f"--num_minibatches={config.num_minibatches} would split sequences"
+            raise ConfigError(f"{given}: use at most --num_envs={config.num_envs}")
+        self.model: Any = model.eval()  # except in update
         self.config = config
         self.layout = spaces.layout
         self.loss_terms = overriding(callbacks, "loss")
@@ -63,11 +62,6 @@ class Learner:
         self.optimizer = self.make_optimizer()
         self.set_coefficients(remaining=1.0)
 
-    @classmethod
-    def supports(cls, model: ActorCritic, config: Config, callbacks: Sequence[Callback]) -> bool:
-        """Return whether this class can learn a model with these settings."""
-        return True
-
     def make_optimizer(self) -> Any:
         """Return what steps self.parameter, all weights (P,), by its gradient. Override it for
         another optimizer, such as torch.optim.SGD([self.parameter], self.learning_rate)."""
@@ -78,7 +72,7 @@ class Learner:
         self, rollout: Rollout, normalize: NormalizeObservation, rewards: ndarray
     ) -> Batch:
         """Turn a rollout into a training batch (T * N, ...), evaluated under the present weights.
-        rewards (T, N): the rollout's, normalised."""
+        rewards (T, N): the rollout's, normalized."""
         observed = normalize.tables({x: rollout.tables[x] for x in self.layout.tables})
         recorded = {x: rollout.tables[x] for x in RECORDED if rollout.tables[x].size}
         tables = {**observed, **recorded}
@@ -91,7 +85,7 @@ class Learner:
         last_rows = {x: table[-1] for x, table in observed.items()}
         last_rows["states"] = rollout.states[-1]
         next_values = np.concatenate([values[1:], self._values_of(last_rows)[None]])
-        truncated = rollout.report.last
+        truncated = rollout.report.truncated
         if truncated:  # the next row begins another episode (Pardo et al. 2018)
             rows = {x: np.stack([last.rows[x] for last in truncated]) for x in last_rows}
             places = [x.step for x in truncated], [x.environment for x in truncated]
@@ -131,14 +125,16 @@ class Learner:
     ) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps.
 
-        iteration counts from 1. All further steps are left out once the policy has moved more than
-        --target_kl. Steps whose loss or gradient is not finite are skipped. Raises TrainingError
-        after several of those in a row, or if a weight is not finite; Stopped."""
+        iteration counts from 1. The remaining steps are skipped once the policy has moved more
+        than --target_kl, and those whose loss or gradient is not finite. Raises TrainingError after
+        several of the latter in a row, or if a weight is not finite; Stopped."""
         self.set_coefficients(remaining=1 - (iteration - 1) / self.config.iterations)
         target_kl = self.config.target_kl
         held = self._held()
         history: list[Metrics] = []
-        num_skipped = 0
+        metrics: Metrics = {}
+        last_kl: Any = 0.0
+        skipped_here = 0
         self.model.train()
         with flush_denormals():
             for minibatch in self._minibatches(batch, iteration):
@@ -161,15 +157,15 @@ class Learner:
                     history.append(metrics)
                     self.num_skipped = 0
                     continue
-                num_skipped += 1
+                skipped_here += 1
                 self.num_skipped += 1
                 if self.num_skipped == MAX_SKIPPED:
                     break
         self.model.eval()
         if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
             raise TrainingError(
-                f"in iteration {iteration} weights, or {MAX_SKIPPED} gradients in a row, were not "
-                "finite: resume from the state before it with a lower --learning_rate"
+                f"iteration {iteration} made non-finite weights, or {MAX_SKIPPED} non-finite "
+                "gradients in a row: resume from the state before it with a lower --learning_rate"
             )
         now = self.coefficients
         if self._is_adaptive:
@@ -181,7 +177,7 @@ class Learner:
             **_means(history or [metrics]),
             "explained_variance": explained.item(),
             "gradient_steps": len(history),
-            "skipped_steps": num_skipped,
+            "skipped_steps": skipped_here,
             "learning_rate": now.learning_rate,
             "clip_coef": now.clip_coef,
         }
@@ -232,12 +228,13 @@ class Learner:
         return log_probs, values
 
     def forward(self, batch: Batch) -> tuple[Any, Tensor]:
-        """Return the distribution of actions within masks, and values (B,). Rows are features of a
-        shared trunk, sequences if they have "starts", or steps, each with its own state if any."""
+        """Return the distribution of actions within masks, and values (B,). A batch has features of
+        a shared trunk, or sequences ("starts"), or steps, each with its own state if any."""
         if "features" in batch:
             distribution, values = self.model.heads(batch["features"], batch["features"])
         elif "starts" in batch:
-            states = batch["states"][: len(batch["states"]) // self.config.num_steps]
+            num_sequences = len(batch["states"]) // self.config.num_steps
+            states = batch["states"][:num_sequences]  # rows are time-major
             rows = [batch["present"]] if "present" in batch else []
             inputs = (self.layout.named(batch), states, batch["starts"], *rows)
             distribution, values = self.model(*inputs)
@@ -305,18 +302,18 @@ class Learner:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Raises CheckpointError for tensors of other names or shapes, before anything is changed:
-        torch's kernels would write beyond a short one."""
+        torch's fused kernels would write past the end of a short one."""
         own = named_tensors(self.model)
         saved, moments = select("model", state), select("optimizer", state)
         shapes = {name: (*x.shape,) for name, x in own.items()}
         if {name: x.shape for name, x in saved.items()} != shapes:
-            raise CheckpointError("its network has other layers or sizes than this run's")
+            raise CheckpointError("its network's layers or sizes differ from this run's")
         optimizer = self.optimizer.state_dict()
         sizes = [x.size for x in moments.values() if isinstance(x, ndarray) and x.ndim]
         is_other = any(size != len(self.weights) for size in sizes)
         needed = {*optimizer["state"].get(0, {}), *state["moments"]}
         if is_other or needed - moments.keys():
-            raise CheckpointError("the state of its optimizer is missing, or of another network")
+            raise CheckpointError("its optimizer state is missing, or belongs to another network")
         with torch.no_grad():
             for name, tensor in own.items():
                 tensor.copy_(torch.from_numpy(saved[name]))
@@ -358,7 +355,7 @@ class Learner:
             batch = {**batch, "advantages": advantages}
         for rows in drawn:
             minibatch = self.gather(batch, rows)
-            if "present" in batch and "states" in batch:  # networks read the other rows, too
+            if "present" in batch and "states" in batch:  # networks read whole sequences
                 whole = {*self.layout.tables, "states", "starts", "present"}
                 here = minibatch["present"]
                 minibatch |= {x: minibatch[x][here] for x in minibatch.keys() - whole}
@@ -379,8 +376,8 @@ class Learner:
 
 
 def adapted(learning_rate: float, kl: float, goal: float) -> float:
-    """Scale the learning rate by 1.5 to keep the KL near its target (after Schulman et al. 2017,
-    section 4, which adapts a coefficient of the KL instead)."""
+    """Scale the learning rate to keep the KL near its goal (after Schulman et al. 2017, section 4,
+    which scales a coefficient of the KL instead)."""
     if kl > KL_TOLERANCE * goal:
         learning_rate *= 1 / ADAPTIVE_FACTOR
     elif kl < goal / 2:
@@ -389,7 +386,8 @@ def adapted(learning_rate: float, kl: float, goal: float) -> float:
 
 
 def _means(history: list[Metrics]) -> Metrics:
-    dtype = torch.float32 if isinstance(history[0]["loss"], Tensor) else torch.float64
+    is_torch = isinstance(history[0].get("loss"), Tensor)
+    dtype = torch.float32 if is_torch else torch.float64  # numpy's learner returns Python's floats
     table = [[float(x) for x in metrics.values()] for metrics in history]
     means = torch.tensor(table, dtype=dtype).mean(0)
     return dict(zip(history[0], means.tolist(), strict=True))

@@ -78,7 +78,7 @@ def show(*lines: str) -> None:
 
 
 class Console(Logger):
-    """Print a line every few seconds, the result of each evaluation, and whether the last one is
+    """Print a line every few seconds, the result of each evaluation, and a hint if the final one is
     below the environment's reward_threshold. notes: to print first."""
 
     def __init__(self, notes: Sequence[str]) -> None:
@@ -120,7 +120,7 @@ class Console(Logger):
         steps = 2 * run.config.total_steps
         show(
             f"this is below {threshold:g}, the return at which {spec.id} counts as solved: train "
-            f"longer by --resume={run.folder.shown} --total_steps={steps}, or try another --seed"
+            f"longer with --resume={run.folder.shown} --total_steps={steps}, or try another --seed"
         )
 
 

@@ -9,9 +9,8 @@ MAX_LOG_RATIO = 20.0  # exponentials of much larger ones overflow, and gradients
 def clipped_surrogate(
     log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, *, clip_coef: float
 ) -> Tensor:
-    """Compute -E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s).
-
-    Schulman et al. 2017, eq. 7."""
+    """Compute -E[min(r A, clip(r, 1 - e, 1 + e) A)], r = pi(a|s) / pi_old(a|s), e = clip_coef
+    (Schulman et al. 2017, eq. 7)."""
     ratio = (log_probs - old_log_probs).clamp(max=MAX_LOG_RATIO).exp()
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
     return -torch.min(ratio * advantages, clipped * advantages).mean()
@@ -20,9 +19,8 @@ def clipped_surrogate(
 def value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, *, clip_coef: float | None
 ) -> Tensor:
-    """Compute 1/2 E[max((V - R)^2, (V_old + clip(V - V_old, -e, e) - R)^2)] (Baselines).
-
-    clip_coef (e) None: 1/2 E[(V - R)^2]."""
+    """Compute 1/2 E[max((V - R)^2, (V_old + clip(V - V_old, -e, e) - R)^2)] (Baselines), e =
+    clip_coef; without one 1/2 E[(V - R)^2]."""
     errors = (values - returns).square()
     if clip_coef is not None:
         clipped = old_values + (values - old_values).clamp(-clip_coef, clip_coef)
@@ -39,9 +37,7 @@ def standardize(advantages: Tensor) -> Tensor:
 
 
 def approximate_kl(log_probs: Tensor, old_log_probs: Tensor) -> Tensor:
-    """Estimate KL(old || new) by k3, E[(r - 1) - log r].
-
-    Schulman 2020, "Approximating KL Divergence"."""
+    """Estimate KL(old || new) by E[(r - 1) - log r] (k3 in Schulman 2020, "Approximating KL")."""
     log_ratio = log_probs - old_log_probs
     return (log_ratio.exp() - 1 - log_ratio).mean()
 

@@ -17,13 +17,13 @@ def draw_minibatches(
     sequence_length: int = 1,
     present: ndarray | None = None,
 ) -> Iterator[ndarray]:
-    """Yield the row indices (b,) of the minibatches of all epochs; num_rows = T * N.
+    """Yield the row indices (b,) of the minibatches of all epochs, each row once in each epoch;
+    num_rows = T * N.
 
-    Every row is used once in each epoch. Minibatches are --num_minibatches of sizes as equal as
-    possible, or, given a --batch_size, of that many rows (of its share, if the batch is a part of
-    the rollout) and a last one with the rest. A lone row, which has no variance for a network's
-    batch normalisation, joins the minibatch before. Runs of sequence_length rows of one environment
-    stay together and in order. present: (T * N,) bool, the rows to use, if not all."""
+    Minibatches are --num_minibatches of nearly equal sizes or, given a --batch_size, have that many
+    rows (its share, if the batch is a part of the rollout), the last one the rest. There a lone
+    row, which has no variance for batch normalization, joins the minibatch before. Sequences of
+    sequence_length rows of one environment stay whole. present: (T * N,) bool, the rows to use."""
     num_sequences = num_rows // sequence_length
     rows = np.arange(num_rows).reshape(sequence_length, num_sequences)
     generator = torch.Generator().manual_seed(seed)
@@ -36,7 +36,8 @@ def draw_minibatches(
         if config.batch_size:
             share = config.batch_size * num_rows // config.rollout_size
             size = max(1, share // sequence_length)
-            end = len(order) - (size > sequence_length == 1)
+            has_lone_row = sequence_length == 1 < size and len(order) % size == 1
+            end = len(order) - has_lone_row
             drawn = np.split(order, range(size, end, size))
         else:
             drawn = np.array_split(order, count)

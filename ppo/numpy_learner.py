@@ -1,6 +1,6 @@
 """Learn in numpy: the gradient of PPO's objective for an mlp, written out.
 
-It takes a third of torch's time. difference() compares both, so that an edit of torch's counts."""
+It takes a third of torch's time. difference() compares both: edits of the torch code count."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -42,6 +42,7 @@ class NumpyLearner(Learner):
 
     @classmethod
     def supports(cls, model: ActorCritic, config: Config, callbacks: Sequence[Callback]) -> bool:
+        """Return whether this class can learn a model with these settings."""
         is_plain = config.device == "cpu" and not overriding(callbacks, "loss")
         return is_plain and structure_of(model) is not None
 
@@ -51,7 +52,7 @@ class NumpyLearner(Learner):
         now = self.coefficients
         arrays = {name: np.asarray(x) for name, x in minibatch.items()}
         size = len(arrays["values"])
-        arrays["mean"] = np.full(size, 1 / size, np.float32)  # a product with it is the mean
+        arrays["average"] = np.full(size, 1 / size, np.float32)  # x @ average is the mean of x
         if mlp.is_shared:
             outputs = mlp.forward(mlp.policy_layers, arrays[NUMBERS])
             gradient, metrics = self._policy_gradients(outputs[-1], arrays)
@@ -104,9 +105,9 @@ class NumpyLearner(Learner):
         size = len(array)
         if size < 2:
             return array
-        centred = array - array.sum() / np.float32(size)
-        centred /= np.sqrt(centred @ centred / (size - 1)) + np.float32(1e-8)
-        return centred
+        centered = array - array.sum() / np.float32(size)
+        centered /= np.sqrt(centered @ centered / (size - 1)) + np.float32(1e-8)
+        return centered
 
     def clip_gradient(self) -> float:
         gradients = self.mlp.gradients
@@ -119,7 +120,7 @@ class NumpyLearner(Learner):
     def _policy_gradients(self, features: ndarray, arrays: Batch) -> tuple[ndarray, Metrics]:
         """Write the policy head's gradients, by ppo.losses.clipped_surrogate; return the gradient
         of its features (B, F), and metrics."""
-        head, mean = self.mlp.policy_head, arrays["mean"]
+        head, average = self.mlp.policy_head, arrays["average"]
         now = self.coefficients
         advantages = arrays["advantages"]
         distribution = self.mlp.distribution(features, arrays.get("action_masks", EMPTY))
@@ -128,25 +129,25 @@ class NumpyLearner(Learner):
         gains = ratio * advantages
         clipped = np.minimum(np.maximum(ratio, 1 - now.clip_coef), 1 + now.clip_coef) * advantages
         has_gradient = (gains <= clipped) & (log_ratio <= MAX_LOG_RATIO)
-        gradient = np.where(has_gradient, gains * -mean, np.float32(0))
-        grad_outputs = distribution.backward(gradient, -now.entropy_coef * mean[0])
+        gradient = np.where(has_gradient, gains * -average, np.float32(0))
+        grad_outputs = distribution.backward(gradient, -now.entropy_coef * average[0])
         head.backward(features, grad_outputs)
         return grad_outputs @ head.weight, {
-            "entropy": distribution.entropy() @ mean,
-            "policy_loss": -(np.minimum(gains, clipped) @ mean),
-            "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ mean,
-            "clip_fraction": (np.abs(ratio - 1) > now.clip_coef) @ mean,
+            "entropy": distribution.entropy() @ average,
+            "policy_loss": -(np.minimum(gains, clipped) @ average),
+            "approx_kl": (np.exp(log_ratio) - 1 - log_ratio) @ average,
+            "clip_fraction": (np.abs(ratio - 1) > now.clip_coef) @ average,
         }
 
     def _value_gradients(self, features: ndarray, arrays: Batch) -> tuple[ndarray, Metrics]:
         """Write the value head's gradients, by ppo.losses.value_loss; return the gradient of its
         features (B, F), and metrics."""
-        head, mean = self.mlp.value_head, arrays["mean"]
+        head, average = self.mlp.value_head, arrays["average"]
         limit = self.coefficients.clip_value_coef
         values = head(features)[:, 0]
         errors = values - arrays["returns"]
         squares = errors * errors
-        gradient = errors * mean
+        gradient = errors * average
         metrics = {}
         if limit is not None:
             moves = values - arrays["values"]
@@ -155,16 +156,16 @@ class NumpyLearner(Learner):
             is_clipped = np.abs(moves) > limit
             gradient = np.where(is_clipped & (clipped_squares > squares), np.float32(0), gradient)
             squares = np.maximum(squares, clipped_squares)
-            metrics["value_clip_fraction"] = is_clipped @ mean
-        metrics["value_loss"] = 0.5 * (squares @ mean)
+            metrics["value_clip_fraction"] = is_clipped @ average
+        metrics["value_loss"] = 0.5 * (squares @ average)
         grad_outputs = self.coefficients.value_coef * gradient[:, None]
         head.backward(features, grad_outputs)
         return grad_outputs * head.weight, metrics
 
 
 def difference(model: ActorCritic, spaces: Spaces) -> str:
-    """Return in what numpy differs from torch, or "". As no clip is active on a run's first
-    minibatch, a made-up one goes both ways, by made-up weights, on both sides of every clip."""
+    """Return in what numpy differs from torch, or "". In a run's first minibatch no clip is
+    active, so both compute a synthetic one, with random weights, on both sides of every clip."""
     if isinstance(make_actor_of(model, spaces), MakeTorchActor):
         return "the actions"
     learner = NumpyLearner(deepcopy(model).requires_grad_(True), spaces)
@@ -212,7 +213,7 @@ def _learn(learner: Learner, kind: type[Learner], minibatch: Batch) -> tuple[Met
     metrics["grad_norm"] = kind.clip_gradient(learner)
     names = sorted(metrics)
     return {
-        "standardised advantages": torch.as_tensor(advantages),
+        "standardized advantages": torch.as_tensor(advantages),
         "the gradient": gradient,
         "the clipped gradient": learner.gradients.clone(),
         "the metrics": torch.tensor([float(metrics[name]) for name in names]),

@@ -24,18 +24,18 @@ class OpenEpisodes:
     def update(self, rollout: Rollout, attributes: dict[str, Any]) -> None:
         """Add a rollout. attributes: of new episodes."""
         ended = rollout.dones.cumsum(0)
-        before = rollout.counts - 1 - ended[-1]  # the numbers of the resets before the rollout
-        self.begin(rollout.report.new, before, attributes)
+        before = rollout.counts - 1 - ended[-1]  # numbers of the last resets before the rollout
+        self.restart(rollout.report.started, before, attributes)
         starts = [0] * len(self.numbers)
         for episode in rollout.report.episodes:
             starts[episode.environment] = episode.step + 1
-            self.begin([episode.environment], before + ended[episode.step], attributes)
+            self.restart([episode.environment], before + ended[episode.step], attributes)
         for index, actions in enumerate(self.actions):
             if self.lengths[index] <= MAX_STEPS:
                 actions.append(rollout.actions[starts[index] :, index].copy())
                 self.lengths[index] += len(actions[-1])
 
-    def begin(
+    def restart(
         self, environments: Sequence[int], numbers: ndarray, attributes: dict[str, Any]
     ) -> None:
         """Note that episodes begin in some environments, by resets with these numbers (N,)."""

@@ -172,12 +172,11 @@ class Policy:
         render: str | None = None,
         should_stop: Callable[[], bool] = bool,
     ) -> Evaluation:
-        """Play whole episodes, several side by side. stochastic: sample actions; seed: of the
-        episodes, by default the run's; frames: a list to which images (H, W, 3) of all episodes are
-        appended, one after the other; render: "human" shows them in a window.
+        """Play whole episodes, several side by side; none once should_stop returns true.
 
-        There are no episodes once should_stop returns true. Raises ConfigError if the environment
-        cannot be made or rendered, EnvironmentFailed for what the environment raises."""
+        stochastic: sample actions; seed: of the episodes, by default the run's; frames: a list to
+        which images (H, W, 3) of all episodes are appended; render: "human" shows them in a window.
+        Raises ConfigError, EnvironmentFailed for what the environment raises."""
         if not episodes:
             return Evaluation()
         seed = self.config.seed if seed is None else seed
@@ -254,7 +253,7 @@ class Play(Worker):
 
 
 def _refuse(error: CheckpointError, **kwargs: Any) -> Env:
-    """Stand for an environment that a policy's file is not trusted to name."""
+    """Take the place of an environment that a file is not trusted to name."""
     raise error
 
 
@@ -290,7 +289,7 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
         model = make_model(spaces)
         own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}
         if own != {name: x.shape for name, x in state.items() if name.startswith("model.")}:
-            raise CheckpointError(f"{file}: its network has other layers or sizes than its config")
+            raise CheckpointError(f"{file}: its network does not match its config")
         ordered = {name: state[name] for name in own}
         rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
         return Policy(spaces, {**ordered, **rest}, make_actor_of(model, spaces))

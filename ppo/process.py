@@ -74,7 +74,7 @@ def usual_torch() -> Iterator[None]:
 
 @contextmanager
 def training_process(num_threads: int) -> Iterator[None]:
-    """Set this process up for training; restore torch's threads and random state afterwards."""
+    """Set this process up for training; restore all but malloc's options afterwards."""
     import torch
     from threadpoolctl import threadpool_limits
 
@@ -90,7 +90,7 @@ def training_process(num_threads: int) -> Iterator[None]:
     with own_blas, torch.random.fork_rng(devices=[]), usual_torch():
         torch.set_num_threads(num_threads)
         with flush_denormals():
-            torch.ones(num_threads * 2**16).mul_(1)  # threads inherit it when torch starts them
+            torch.ones(num_threads * 2**16).mul_(1)  # start torch's threads: they inherit it
         gc.freeze()  # what is imported now need not be looked through again and again
         try:
             yield
@@ -130,7 +130,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _note(self, number: int, frame: Any) -> None:
-        if self.is_urgent:  # in vain: the next one has its usual effect
+        if self.is_urgent:  # after a third signal, the next one has its usual effect
             self.__exit__()
         self.is_urgent = self.received is not None or number != signal.SIGINT
         self.received = self.received or signal.Signals(number)

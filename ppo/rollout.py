@@ -16,16 +16,22 @@ Metrics = dict[str, Any]
 
 @dataclass
 class Rollout:
-    """One rollout, as tables of numpy arrays by name. Row t + 1 is what action t led to, or the
-    first observation of the next episode; tables with a row T begin the next rollout with it.
+    """One rollout, as tables of numpy arrays by name; report: what workers report besides these.
 
-    observations: (T + 1, N, *observation), images.NAME likewise; actions: (T, N, D), the policy's
-    own, not clipped; rewards: (T, N), the environment's own; terminations, truncations: (T, N)
-    bool; features: (T, N, F), of a trunk that policy and value share; states: (T + 1, N, S), of a
-    recurrent network; action_masks: (T + 1, N, M) bool, allowed choices; present: (T, N) bool, see
-    acting. A table that a run does not need has no columns. Shared as well: weights (P,), by which
-    workers act; shift and scale, of observations; counts (N,), of resets; beats (N, 8), whose first
-    count calls of environments. report: what workers report besides the tables."""
+    Row t + 1 of observations is the result of action t, or, after the end of an episode, the first
+    observation of the next one. In tables of T + 1 rows, row T becomes row 0 of the next rollout.
+
+    observations, images.NAME: (T + 1, N, *observation)
+    actions: (T, N, D), the policy's own, not clipped; rewards: (T, N), the environment's own
+    terminations, truncations: (T, N) bool
+    features: (T, N, F), of a trunk that policy and value share
+    states: (T + 1, N, S), of a recurrent network
+    action_masks: (T + 1, N, M) bool, allowed choices
+    present: (T, N) bool, see acting
+
+    A table that a run does not need has no columns. In the same memory are weights (P,), by which
+    workers act; shift and scale, of observations; counts (N,), of resets; and beats (N, 8): number
+    i of its column 0 counts the calls by the worker whose first environment is i."""
 
     tables: Mapping[str, ndarray]
     report: Report = field(default_factory=Report)
@@ -51,4 +57,4 @@ def share_memory(file: int, shapes: Shapes) -> dict[str, ndarray]:
     try:
         return map_arrays(file, shapes)
     except (OSError, MemoryError, OverflowError, ValueError) as error:
-        raise ConfigError("memory does not suffice for --num_envs x --num_steps") from error
+        raise ConfigError("not enough memory for --num_envs x --num_steps: use fewer") from error

@@ -14,10 +14,10 @@ from ppo.checkpoint import copied, save_next
 from ppo.config import Config, as_json, flag_names, name_of
 from ppo.envs.normalize import NormalizeObservation, NormalizeReward
 from ppo.envs.observations import NUMBERS
-from ppo.envs.pool import Stopped, WorkerPool
+from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
 from ppo.envs.worker import carried_tables, table_shapes
-from ppo.errors import ConfigError, EnvironmentFailed, SaveFailed, reason
+from ppo.errors import ConfigError, EnvironmentFailed, SaveFailed, Stopped, reason
 from ppo.extras import FLAGS
 from ppo.flags import checked, flags_of
 from ppo.folder import RunFolder
@@ -35,7 +35,6 @@ from ppo.settings import Settings
 from ppo.state import policy_state, take
 from ppo.statistics import EpisodeStatistics
 
-LEARNERS: list[type[Learner]] = [NumpyLearner, Learner]  # the first that supports a model learns it
 MAX_SECONDS = 600  # without a checkpoint: what a power failure costs where iterations are long
 OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
 
@@ -96,49 +95,49 @@ class Run:
         self.publish()
 
     def _learner_class(self) -> Any:
+        """Return the class that learns, and have torch act, too, if numpy's code differs."""
         kind: Any = self.config.learner
         if kind != "auto":
-            kind = import_named(kind, "learner", Learner)
-        if kind == "auto":
-            about = (self.model, self.config, self.callbacks)
-            kind = next(x for x in LEARNERS if x.supports(*about))
-        if kind is NumpyLearner and (what := difference(self.model, self.spaces)):
-            self.edited = what
-            kind = Learner
-            self.make_actor = MakeTorchActor(self.spaces)
-        return kind
+            return import_named(kind, "learner", Learner)
+        if not NumpyLearner.supports(self.model, self.config, self.callbacks):
+            return Learner
+        self.edited = difference(self.model, self.spaces)
+        if not self.edited:
+            return NumpyLearner
+        self.make_actor = MakeTorchActor(self.spaces)
+        return Learner
 
     def start(self, folder: RunFolder) -> None:
         """Start workers and callbacks, and take the state that an early end would save."""
         self.folder = folder
         self.note = folder.note  # tell the user a sentence, and keep it in notes.txt
         if what := self.edited:
-            self.note(f"torch learns and acts: its code was edited, and numpy differs in {what}")
+            self.note(f"using torch: its code was edited, and numpy differs in {what}")
         make_actor = self.make_actor
         if self.config.inference == "learner" and self.config.device != "cpu":
             make_actor = MakeTorchActor(self.spaces, self.config.device)
-        self.pool.begin(self.spaces, self.shapes, self.arrays, make_actor, self.note)
+        self.pool.configure(self.spaces, self.shapes, self.arrays, make_actor, self.note)
         if self.iteration:
             self._restore_episodes()
         self.notify("on_start")
-        self.clock = time.perf_counter()
+        self.iteration_began = time.perf_counter()
         self.state = take(self)
 
     def collect(self) -> Rollout:
         """Have workers collect the next rollout, by the weights that were published."""
-        self.begun = time.perf_counter()
+        self.rollout_began = time.perf_counter()
         report = self.pool.collect(self.iteration + 1, self.env_attributes)
         self.rollout = Rollout(self.arrays, report)
-        self.collected = time.perf_counter()
+        self.rollout_ended = time.perf_counter()
         self.iteration += 1
         self.metrics = {}
         self.is_save_due = self.is_best = False
-        self.normalize_reward.restart(report.new)
+        self.normalize_reward.restart(report.started)
         self.open_episodes.update(self.rollout, self.env_attributes)
         return self.rollout
 
     def make_batch(self, rollout: Rollout) -> Batch:
-        """Normalise a rollout, and evaluate it under the weights that collected it. Statistics of
+        """Normalize a rollout, and evaluate it under the weights that collected it. Statistics of
         rewards include this rollout, those of observations do not."""
         rewards = rollout.rewards
         if self.config.clip_rewards:
@@ -164,26 +163,28 @@ class Run:
         for episode in self.rollout.report.episodes:
             self.episodes.add(episode)
         if name := min({*OWN_METRICS} & metrics.keys(), default=""):
-            raise ConfigError(f"the loss has a metric named {name}, as the trainer has: rename it")
+            raise ConfigError(
+                f"the loss returns a metric named {name}, which is reserved: rename it"
+            )
         now = time.perf_counter()
-        self.seconds += now - self.clock
-        self.clock = now
+        self.seconds += now - self.iteration_began
+        self.iteration_began = now
         self.metrics = {
             "iteration": self.iteration,
             "step": self.step,
             "seconds": self.seconds,
-            "steps_per_second": self.config.rollout_size / (now - self.begun),
+            "steps_per_second": self.config.rollout_size / (now - self.rollout_began),
             "episodes": self.episodes.count,
             **self.episodes.means(),
             **metrics,
-            "seconds_collecting": self.collected - self.begun,
-            "seconds_learning": now - self.collected,
+            "seconds_collecting": self.rollout_ended - self.rollout_began,
+            "seconds_learning": now - self.rollout_ended,
             **self.metrics,  # logged by callbacks
         }
         if metrics["skipped_steps"]:
             self.note(
                 f"warning: {metrics['skipped_steps']} gradient steps of iteration {self.iteration} "
-                "were left out: their loss or gradient was not finite"
+                "were skipped: their loss or gradient was not finite"
             )
         self.is_saved = False
         for episode in self.rollout.report.episodes:
@@ -203,7 +204,7 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """The settings, with every "auto" resolved."""
+        """The settings, with "auto" resolved; see ppo.settings.Settings."""
         return self.spaces.config
 
     @property
@@ -243,7 +244,7 @@ class Run:
         values = checked(flags, flags_of(Config))
         if fixed := values.keys() - {*live}:
             raise ConfigError(
-                f"{min(fixed)} cannot change during a run: give some of {', '.join(live)}"
+                f"{min(fixed)} cannot change during a run; only these can: {', '.join(live)}"
             )
         self.spaces = self.spaces.with_config(replace(self.config, **values))
         self.given |= {name: x for name, x in self.config.to_json().items() if name in values}
@@ -279,7 +280,7 @@ class Run:
             spread = max(np.std(trained), np.std(result.returns), 0.05 * abs(np.mean(trained)))
             least = spread * max(1, 3 / math.sqrt(len(result.returns)))
             if np.mean(trained) - np.mean(result.returns) > least:
-                why = "the evaluation, by the likeliest actions, is far below training"
+                why = "the evaluation, with deterministic actions, is far below training"
                 self.note(f"{why}: try ppo evaluate {self.folder.shown} --stochastic")
 
     def notify(self, method: str, *arguments: Any) -> None:
@@ -292,7 +293,7 @@ class Run:
                     raise
                 self.callbacks.remove(callback)
                 kind = type(callback).__name__.lower()
-                self.note(f"warning: logger {kind} is dropped, as it raised {reason(error)}")
+                self.note(f"warning: logger {kind} is disabled: it raised {reason(error)}")
 
     def publish(self) -> None:
         """Let the next rollout be collected by the present weights and statistics."""
@@ -306,7 +307,7 @@ class Run:
             is_best = self.is_best and self.state["iteration"] == self.iteration
             save_next(self.folder.checkpoints, self.state, is_best)
         except OSError as error:
-            return f"the checkpoint of step {self.state['step']} failed ({reason(error)})"
+            return f"saving the checkpoint of step {self.state['step']} failed ({reason(error)})"
         self.is_saved = True
         self.last_save = time.perf_counter()
         self.notify("on_checkpoint")
@@ -338,11 +339,11 @@ class Run:
         self.pool.call("beat")  # all are ready: one that hangs would not read a long message
         replies = self.pool.call("restore", self.open_episodes.to_replay(), self.env_attributes)
         lost = sorted(x for reply in replies for x in reply)
-        self.open_episodes.begin(lost, self.rollout.counts - 1, self.env_attributes)
+        self.open_episodes.restart(lost, self.rollout.counts - 1, self.env_attributes)
         self.normalize_reward.restart(lost)
         self.episodes.waiting.update(lost)
         if lost:
             self.note(
-                f"resume is not exact: the open episodes of environments {lost} could not be "
-                "repeated, and new ones begin there"
+                f"resume is not exact: unfinished episodes of environments {lost} could not be "
+                "replayed, and new ones start there"
             )

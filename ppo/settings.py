@@ -24,8 +24,8 @@ LOOK = {"total_steps": 0, "num_minibatches": 1, "batch_size": None}  # settings 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run begins with. given: with "auto"; spaces.config: the same, but with every "auto"
-    resolved except those of clip_value_coef and learner; notes: for the user."""
+    """What a run begins with. given: with "auto"; spaces.config: the same, with every "auto"
+    resolved that depends on spaces or on the machine; notes: for the user."""
 
     given: Config
     spaces: Spaces
@@ -52,25 +52,26 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
     tuned = {name: value for name, value in tuned.items() if name not in values}
     if tuned:
         listed = " ".join(f"{name}={value}" for name, value in tuned.items())
-        notes.append(f"tuned preset (turned off by --preset=none): {listed}")
+        notes.append(f"tuned preset (disable with --preset=none): {listed}")
     config = Config(**tuned, **values, hooks=(*overriding(callbacks, "on_model"),))
     spaces = resolve(config, spaces)
     if spaces.has_masks:
-        notes.append("action masks are applied, and are not observed")
+        notes.append("action masks are applied, and hidden from the policy")
     if spaces.config.model in HIDDEN_SIZES:  # others read numbers as they like
         notes += spaces.layout.hints
     if config.eval_env is not None:
+        flag = f"--eval_env={name_of(config.eval_env)}"
         try:
             other = look(spaces.of_evaluations().config)
         except ConfigError as error:
-            raise ConfigError(f"--eval_env={name_of(config.eval_env)}: {error}") from error
+            raise ConfigError(f"{flag}: {error}") from error
         if (other.observations, other.actions) != (spaces.observations, spaces.actions):
-            raise ConfigError(f"--eval_env={name_of(config.eval_env)} has other spaces")
+            raise ConfigError(f"{flag} has other spaces than the training environment")
     return Settings(config, spaces, notes)
 
 
 def resolve(config: Config, spaces: Spaces) -> Spaces:
-    """Return spaces with every "auto" of config replaced. Raises ConfigError for what is unfit."""
+    """Return spaces with "auto" resolved in their config. Raises ConfigError for unfit flags."""
     has_images = bool(spaces.layout.images)
     has_numbers = spaces.layout.has_numbers
     device = find_device(config.device, has_images)
@@ -83,7 +84,7 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
     unsuitable = {
         "--end_on_life_loss is for Atari games": config.end_on_life_loss
         and not spaces.make_env.is_atari,
-        "--screen_size is for images": config.screen_size != 84 and not has_images,
+        "--screen_size is for images": config.screen_size != Config.screen_size and not has_images,
         "--normalize_observations is for numbers": config.normalize_observations is True
         and not has_numbers,
         "--use_sde is for continuous actions": config.use_sde
@@ -93,7 +94,7 @@ def resolve(config: Config, spaces: Spaces) -> Spaces:
     }
     for sentence, is_wrong in unsuitable.items():
         if is_wrong:
-            raise ConfigError(f"{sentence}: leave it out")
+            raise ConfigError(f"{sentence}: remove it")
     meanings: dict[str, Any] = {
         "model": name,
         "hidden_size": HIDDEN_SIZES.get(name, 64),

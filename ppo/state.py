@@ -30,7 +30,7 @@ IMPORTED = {
 }
 TOLD_AGAIN = ("learner", "callback")
 CODE = (*IMPORTED, *TOLD_AGAIN)
-# Entries of a state, or what they begin with, that belong to the policy.
+# Prefixes of the entries of a state that belong to the policy; env: env_attributes.
 POLICY = ("model.", "normalize_observation.", "config", "spaces", "has_masks", "env", "step")
 
 
@@ -106,8 +106,8 @@ def saved_flags(path: Path, state: State, given: Mapping[str, Any]) -> dict[str,
 
 
 def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise CheckpointError if flags with these names, which are not given, name code that a file
-    is not trusted to name."""
+    """Raise CheckpointError if flags with these names name code that only the user may name, and
+    are not given."""
     repeated = ""
     for name in [x for x in names if x not in given]:
         saved = state["config"].get(name)
@@ -116,7 +116,8 @@ def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequen
             repeated += "".join(f" --{name}={text}" for text in texts)
     if repeated:
         raise CheckpointError(
-            f"{path} names code that a file is not trusted to name: repeat{repeated}"
+            f"{path} refers to code that is not imported by a checkpoint alone: pass "
+            f"again{repeated}"
         )
 
 
@@ -153,6 +154,6 @@ def check_fixed(path: Path, state: State, given: Mapping[str, Any]) -> None:
             now = find_spec(now).id
         if now != saved:
             raise CheckpointError(
-                f"{path}: the run began with {name}={saved}, which cannot change: leave --{name} "
-                "out, or begin another run"
+                f"{path}: the run was started with {name}={saved}, which cannot change: remove "
+                f"--{name}, or start another run"
             )

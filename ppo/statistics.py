@@ -9,7 +9,7 @@ import numpy as np
 from ppo.envs.episodes import Episode
 from ppo.rollout import Metrics
 
-RECENT = 100  # episodes that are averaged, or more
+RECENT = 100  # at least this many episodes are averaged
 RETURN, LENGTH, OWN = "episode_return_mean", "episode_length_mean", "env/"
 MAX_METRICS = 64  # with the environment's own
 

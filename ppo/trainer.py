@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ppo.callbacks import Callback, make_callbacks, make_extras
 from ppo.checkpoint import LAST, State, load
 from ppo.config import Config, flag_names
-from ppo.envs.pool import Stopped, WorkerPool
-from ppo.errors import Interrupted, SaveFailed, reason
+from ppo.envs.pool import WorkerPool
+from ppo.errors import Interrupted, SaveFailed, Stopped, reason
 from ppo.extras import LAUNCHERS
 from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")  # else idle threads keep co
 
 @dataclass(frozen=True)
 class RunSummary:
-    """The result of a run. checkpoint: the path of its last one; reason: why it ended early."""
+    """The result of a run. checkpoint: path of the last one; reason: why the run ended early."""
 
     folder: str
     checkpoint: str
@@ -62,8 +62,8 @@ def train(
 ) -> RunSummary:
     """Train a policy by PPO, to the end or until a signal.
 
-    env: an id, a class or a function; config: settings in place of tuned ones; learner: a subclass
-    of Learner; model: a subclass of ActorCritic; flags: of Config, take precedence. Raises
+    env: an id, a class or a function; config: replaces the tuned preset; learner: a subclass of
+    Learner; model: a subclass of ActorCritic; flags: fields of Config, override config. Raises
     ConfigError, CheckpointError, RunInUse, TrainingError, SaveFailed, Interrupted, and what
     callbacks raise."""
     given: dict[str, Any] = {}
@@ -137,7 +137,7 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
             run.compare_with_training(evaluation)
     if received := run.signals.received:
         raise Interrupted(
-            f"{received.name}: saved after step {run.state.get('step', 0):,}; go on with "
+            f"{received.name}: saved after step {run.state.get('step', 0):,}; continue with "
             f"--resume={folder.shown}",
             received,
         )

@@ -47,7 +47,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     "a truncation counts as a termination": (
         ("ppo/gae.py", "~terminations -", "~(terminations | truncations) -"),
     ),
-    "the last observation of a truncated episode is not normalised": (
+    "the last observation of a truncated episode is not normalized": (
         (LEARNER, "normalize.tables(rows)", "rows"),
     ),
     "the last observation of a truncated episode is overwritten by the reset": (

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from ppo import cli
 from tests.worlds import Constant, Counting
 
-GOOD = "determinism: the same seed and actions lead to the same episodes"
+GOOD = "determinism: the same seed and actions reproduce the same episodes"
 
 
 class Worn(Counting):
@@ -93,9 +93,9 @@ def check(capsys: pytest.CaptureFixture[str], env: str, *flags: str) -> tuple[in
         ("worlds:Constant", "episodes: 20, mean return 10, mean length 10, 100% truncated"),
         ("worlds:Constant", "hint: observations never changed"),
         ("worlds:Masked", "episodes: 28, mean return 7, mean length 7, 0% truncated"),
-        ("worlds:Unseeded", "hint: the same seed and actions lead elsewhere"),
-        ("test_check:Random", "hint: the same seed and actions lead elsewhere"),
-        ("test_check:Worn", "hint: only a new environment repeats an episode"),
+        ("worlds:Unseeded", "hint: the same seed and actions give different episodes"),
+        ("test_check:Random", "hint: the same seed and actions give different episodes"),
+        ("test_check:Worn", "hint: episodes repeat only in a new environment"),
         ("test_check:Endless", "hint: no episode ended within 200 steps"),
         ("test_check:Parts", "hint: place never changed"),
         ("test_check:Parts", "observations word: Text"),
@@ -112,11 +112,11 @@ def test_a_finding_is_a_line(env, said, capsys):
 @pytest.mark.parametrize(
     ("place", "value", "code", "said"),
     [
-        (0, [7], 0, "hint: observations was 1 to 7, outside of Box(0.0, 1.0, (1,), float32)"),
+        (0, [7], 0, "hint: observations ranged from 1 to 7, outside Box(0.0, 1.0, (1,), float32)"),
         (1, 5000, 0, "rewards: 1 to 5000"),
         (0, [1, 1], 1, "its observation"),
         (0, "text", 1, "its observation"),
-        (0, ["text"], 1, "cannot be float32"),
+        (0, ["text"], 1, "is not of float32"),
         (1, "nan", 1, "its reward must be finite numbers"),
         (1, "much", 1, "its reward 'much' is not a number"),
         (-1, [1], 1, "its reset has returned [1], not (observation, info)"),
@@ -130,10 +130,10 @@ def test_an_odd_result_is_a_hint_or_an_error(place, value, code, said, capsys):
     assert len(error.splitlines()) == bool(code)
 
 
-def test_large_rewards_are_normalised_but_where_that_is_turned_off(capsys):
+def test_large_rewards_are_normalized_but_where_that_is_turned_off(capsys):
     flags = '--env_kwargs={"place": 1, "value": -5000}'
     _, lines, _ = check(capsys, "test_check:Odd", flags, "--normalize_rewards=False")
-    assert "hint: rewards are as large as 5000: give --normalize_rewards" in lines
+    assert "hint: rewards are as large as 5000: consider --normalize_rewards" in lines
 
 
 def test_what_training_refuses_is_refused(capsys):

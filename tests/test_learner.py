@@ -70,7 +70,7 @@ class Recording(Slope):
 
 
 @pytest.mark.parametrize("how", ["minibatch", "rollout", "none"])
-def test_advantages_are_standardised_where_the_flag_says(how):
+def test_advantages_are_standardized_where_the_flag_says(how):
     learner = make_learner(Recording, normalize_advantages=how)
     batch = make_batch(learner)
     advantages = batch["advantages"].clone()

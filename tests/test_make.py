@@ -77,7 +77,7 @@ def test_the_limit_that_is_given_counts_more_than_that_of_the_maker(make, steps,
     assert {x.episode_length for x in episodes} == {steps}
 
 
-IMAGE, COLOURS = Box(0, 255, (40, 40, 3), np.uint8), np.full((40, 40, 3), 200)
+IMAGE, COLORS = Box(0, 255, (40, 40, 3), np.uint8), np.full((40, 40, 3), 200)
 VECTOR, CHOICE, CHOICES = Box(-9, 9, (2,)), Discrete(3, start=1), MultiDiscrete([2, 3])
 
 
@@ -87,13 +87,13 @@ VECTOR, CHOICE, CHOICES = Box(-9, 9, (2,)), Discrete(3, start=1), MultiDiscrete(
         (VECTOR, [1, 2.5], torch.ones(()), ""),
         (VECTOR, (Fraction(1), Decimal(2)), Fraction(1), ""),
         (VECTOR, torch.ones(2, requires_grad=True), np.ones(1), ""),
-        (IMAGE, COLOURS.astype(np.float32), True, ""),
-        (IMAGE, COLOURS.tolist(), torch.ones(1, 1), ""),
+        (IMAGE, COLORS.astype(np.float32), True, ""),
+        (IMAGE, COLORS.tolist(), torch.ones(1, 1), ""),
         (CHOICE, torch.tensor(2), Decimal(1), ""),
         (CHOICES, [1.0, 2], 1, ""),
         (VECTOR, [[1], [2, 3]], 1, "observation"),
         (VECTOR, [None, "a"], 1, "observation"),
-        (IMAGE, COLOURS / 255, 1, "uint8"),
+        (IMAGE, COLORS / 255, 1, "uint8"),
         (Box(0, 9, (2,), np.int64), [0.5, 1], 1, "int64"),
         (Box(0, 9, (2,), np.uint8), [-1, 1], 1, "uint8"),
         (CHOICE, 0, 1, "Discrete"),

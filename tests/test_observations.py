@@ -172,7 +172,7 @@ def test_the_oldest_image_is_first_and_the_first_one_fills_the_stack():
     assert [stack(image)[5, 7].tolist() for image in slides] == expected
 
 
-def test_colours_are_kept_if_asked_for_or_become_gray_by_how_bright_they_look():
+def test_colors_are_kept_if_asked_for_or_become_gray_by_how_bright_they_look():
     images = noise(2, 84, 84, 3)
     stack = stack_of(images, frame_stack=2, image="color")
     np.testing.assert_array_equal(stack(images[0]), np.concatenate([images[0]] * 2, 2))

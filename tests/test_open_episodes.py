@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ppo.envs.pool import Stopped
 from ppo.envs.worker import Worker
+from ppo.errors import Stopped
 from tests.running import running
 from tests.worlds import Counting, Film
 
@@ -33,7 +33,7 @@ def test_open_episodes_are_restored_where_the_last_row_shows_the_same(env, tmp_p
         assert (worker.counts - before).tolist() == [0, 1]
         worker.collect(3, {})
         run.collect()
-        assert worker.report.new == []
+        assert worker.report.started == []
         for name in ("observations", "actions", "rewards"):
             np.testing.assert_array_equal(
                 worker.tables[name][:, 0], run.rollout.tables[name][:, 0], err_msg=name

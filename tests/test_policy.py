@@ -137,7 +137,7 @@ def test_an_observation_that_is_not_finite_is_refused(kind, tmp_path):
         first = policy.make_env().reset(seed=0)[0]
         broken = np.where(np.arange(len(first)) == 1, np.nan, first)
         for ask in (policy.values, policy.predict_batch, lambda x: policy.predict(x[0])):
-            with pytest.raises(ValueError, match="observations that are not finite"):
+            with pytest.raises(ValueError, match="non-finite observations"):
                 ask([broken])
         if kind != "stack":
             np.testing.assert_array_equal(policy.states, np.zeros_like(policy.states))
@@ -168,7 +168,7 @@ def test_a_network_changed_by_a_callback_is_loaded_with_it(tmp_path):
     names = [name for name in policy.state if name.startswith("model.policy_trunk")]
     assert len(names) == 2 * 3
     assert policy.predict(np.zeros(2)) is not None
-    with pytest.raises(CheckpointError, match="other layers"):
+    with pytest.raises(CheckpointError, match="does not match its config"):
         load_policy(tmp_path)
 
 

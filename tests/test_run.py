@@ -258,4 +258,4 @@ def test_torch_learns_where_its_code_is_edited(tmp_path, monkeypatch, capfd):
     with running(Constant, tmp_path) as run:
         assert type(run.learner) is Learner
         iterate(run)
-    assert "torch learns" in capfd.readouterr().err
+    assert "using torch" in capfd.readouterr().err

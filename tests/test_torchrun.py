@@ -173,7 +173,10 @@ def test_half_of_torchruns_variables_is_refused(given, tmp_path, monkeypatch, ca
         monkeypatch.setenv(name, "0")
     assert main(command(COUNTING, tmp_path / "run", 1)) == 2
     missing = [name for name in VARIABLES if name not in given]
-    assert f"no {', '.join(missing)}: start ranks by torchrun" in capsys.readouterr().err
+    assert (
+        f"variables {', '.join(missing)} are missing: start with torchrun"
+        in capsys.readouterr().err
+    )
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def test_rollouts_are_those_of_single_environments(env, tmp_path):
                 rollout = run.collect()
             found = {name: x.copy() for name, x in rollout.tables.items() if name != "beats"}
             tables.append({**found, "episodes": rollout.report.episodes})
-            last = [(x.step, x.environment, *x.rows.values()) for x in rollout.report.last]
+            last = [(x.step, x.environment, *x.rows.values()) for x in rollout.report.truncated]
             tables[-1]["last"] = last
     for name, expected in tables[0].items():
         np.testing.assert_equal(tables[1][name], expected, err_msg=name)
@@ -77,7 +77,7 @@ def test_the_next_episode_begins_in_the_same_step(tmp_path):
         shown = rollout.observations[:, 0, 0]
         np.testing.assert_allclose(shown[:7], [0, 1 / 3, 2 / 3, 0, 1 / 3, 2 / 3, 0], atol=1e-6)
         assert rollout.truncations[:6, 0].tolist() == [False, False, True] * 2
-        assert {float(x.rows["observations"][0]) for x in rollout.report.last} == {1.0}
+        assert {float(x.rows["observations"][0]) for x in rollout.report.truncated} == {1.0}
         assert {x.episode_return for x in rollout.report.episodes} == {3.0}
         assert {x.metrics["steps"] for x in rollout.report.episodes} == {3.0}
         assert rollout.acting is None
@@ -98,6 +98,16 @@ def test_steps_that_only_begin_an_episode_are_not_learned_from(tmp_path):
         assert seen.sum() == rollout.acting.sum() * run.config.num_epochs
         run.end_iteration(run.update(batch))
         assert run.metrics["gradient_steps"] > 0
+
+
+def test_a_rollout_that_only_begins_episodes_changes_nothing(tmp_path):
+    flags: Any = {"env_kwargs": {"mode": "NextStep"}, "num_steps": 1, "num_minibatches": 1}
+    with running(by_itself, tmp_path, **flags) as run:
+        for learns in (True, True, True, False):
+            before = run.learner.weights.clone()
+            run.end_iteration(run.update(run.make_batch(run.collect())))
+            assert bool(run.metrics["gradient_steps"]) == learns
+            assert before.equal(run.learner.weights) != learns
 
 
 @pytest.mark.parametrize("mode", ["SameStep", "NextStep"])

@@ -26,7 +26,7 @@ def joined(run: Run, count: int = 3) -> tuple[dict[str, Any], list[Any], list[An
         rollout = run.collect()
         report = rollout.report
         episodes += [x._replace(step=x.step + number * T) for x in report.episodes]
-        lasts += [x._replace(step=x.step + number * T) for x in report.last]
+        lasts += [x._replace(step=x.step + number * T) for x in report.truncated]
         for name in ("observations", "actions", "rewards", "terminations", "truncations"):
             pieces.setdefault(name, []).append(rollout.tables[name][:T].copy())
     return {name: np.concatenate(x) for name, x in pieces.items()}, episodes, lasts
@@ -97,7 +97,7 @@ def test_a_lost_workers_part_of_the_rollout_is_collected_again(inference, tmp_pa
         open_steps = run.rollout.observations[-1, :, 1].copy()
         (tmp_path / "now").touch()
         rollout = run.collect()
-        assert rollout.report.new == [2, 3, 4]
+        assert rollout.report.started == [2, 3, 4]
         assert not (tmp_path / "now").exists()
         first = rollout.observations[0]
         np.testing.assert_array_equal(first[:2, 1], open_steps[:2])

@@ -22,7 +22,7 @@ EVALUATED = 10  # environments of an evaluation
 
 
 def make_envs(env_name: str, num_envs: int, seed: int, is_training: bool) -> Any:
-    """Make environments as the zoo does. Statistics of normalisation change in training only."""
+    """Make environments as the zoo does. Statistics of normalization change in training only."""
     import gymnasium
     from stable_baselines3.common.atari_wrappers import AtariWrapper
     from stable_baselines3.common.env_util import make_vec_env

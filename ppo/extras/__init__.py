@@ -15,22 +15,22 @@ FLAGS = {  # each a field of a callback, which takes part in the run if one of i
     "policy_keys": "ppo.extras.keys:Keys",
     "value_keys": "ppo.extras.keys:Keys",
 }
-NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # what makes it; what "auto" means for it
+NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {  # what makes it; what its "auto" flags mean
     "lstm": ("ppo.extras.recurrent:make_recurrent", {"hidden_size": 128, "share_trunk": True}),
     "gru": ("ppo.extras.recurrent:make_recurrent", {"hidden_size": 128, "share_trunk": True}),
 }
-COLUMNS = {  # what steps that which a class or function with this parameter or attribute makes
+COLUMNS = {  # by a parameter or attribute of an environment's class or function: what steps it
     "num_envs": "ppo.extras.vector:VectorColumns",
     "possible_agents": "ppo.extras.teams:TeamColumns",
 }
-WRAPPERS = {  # what adapts an environment with this attribute or part of observations
+WRAPPERS = {  # by an attribute of an environment, or a part of its observations: what adapts it
     "action_mask": "ppo.extras.masks:adapt",
     "action_masks": "ppo.extras.masks:adapt",
 }
 REPEATS = {  # the wrapper of a flag that repeats actions
     "frame_skip": "ppo.extras.repeat:RepeatAction",
 }
-IDS = {  # by what an id begins with: from it to a spec
+IDS = {  # by the prefix of an id: what returns its spec
     "EnvPool/": "ppo.extras.envpool:find_spec",
     "PettingZoo/": "ppo.extras.teams:find_spec",
 }
@@ -43,7 +43,7 @@ COMMANDS = {  # each has Flags and main(words, Flags, flags)
     "runs": "ppo.extras.runs",
     "seeds": "ppo.extras.seeds",
 }
-LAUNCHERS = {  # variables by which a process is told to train with others: what does so
+LAUNCHERS = {  # by an environment variable of a distributed job: what trains in its place
     "RANK": "ppo.extras.torchrun:train",
     "WORLD_SIZE": "ppo.extras.torchrun:train",
 }

@@ -50,7 +50,7 @@ class MaskedReset:
             actions = torch.as_tensor(actions, device=self.device)
         results = self.env.step(actions)
         if len(results) != 5:
-            raise BadValue(f"its step has returned {results!r:.200}, not five results")
+            raise BadValue(f"its step returned {results!r:.200}, not five results")
         observations, paid, terminated, truncated, self.infos = results
         self.observations = mapped(to_numpy, observations)
         rewards = self._numbers("rewards", paid)
@@ -155,8 +155,8 @@ def adapt(env: Any, limit: int | None) -> MaskedReset:
         return MaskedReset(env, limit)
     if limit:
         raise ConfigError(
-            f"--max_episode_steps={limit}: {type(inner).__name__} cannot be told to reset an "
-            "environment: give the limit to the environment itself"
+            f"--max_episode_steps={limit}: {type(inner).__name__} cannot reset a single "
+            "environment: set the limit in the environment itself"
         )
     return NextStep(env) if "next" in mode else SameStep(env)
 

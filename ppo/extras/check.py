@@ -19,15 +19,15 @@ from ppo.errors import BadValue, ConfigError, PPOError
 from ppo.flags import checked, flags_of
 
 REWARD = "reward"
-LARGE = 100  # rewards that should be normalised
+LARGE = 100  # rewards that should be normalized
 
 
 @dataclass(frozen=True)
 class Flags:
     steps: int = flag(1000, 1, 1e9)
-    """Number of random actions, which are played three times."""
+    """Number of random actions in each of three runs."""
     seconds: float = flag(10.0, 0.1, 1e9)
-    """Seconds after which no further action is played, each time."""
+    """Time limit of each run, in seconds."""
 
 
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
@@ -37,7 +37,7 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     if words:
         given["env_name"] = words.pop(0)
     if words:
-        raise ConfigError(f"what is {words[0]}? write flags as --name=value")
+        raise ConfigError(f"unexpected argument {words[0]}: write flags as --name=value")
     from ppo.settings import LOOK, settle
 
     settings = {**given, **LOOK, "end_on_life_loss": False}
@@ -66,11 +66,11 @@ def described(env: Any) -> Iterator[str]:
         name = f"observations {place}".strip()
         is_read = holds_numbers(leaf)
         has_numbers |= is_read
-        note = "" if is_read else " (not read: it has no fixed number of numbers)"
+        note = "" if is_read else " (ignored: its size is not fixed)"
         yield f"{name}: {in_one_line(leaf)}{note}"
     yield f"actions: {in_one_line(acts)}"
     if not (has_numbers and holds_numbers(acts)):
-        raise BadValue("its observations and actions must have a fixed number of numbers")
+        raise BadValue("its observations and actions must be spaces of fixed size")
 
 
 def in_one_line(space: Any) -> str:
@@ -194,7 +194,7 @@ def findings(
     largest = max(-least, largest)
     is_scaled = config.normalize_rewards or config.clip_rewards
     if largest > LARGE and not is_scaled:
-        yield f"hint: rewards are as large as {largest:.4g}: give --normalize_rewards"
+        yield f"hint: rewards are as large as {largest:.4g}: consider --normalize_rewards"
     if first.episodes:
         returns, lengths, truncated = zip(*first.episodes, strict=True)
         yield (
@@ -206,15 +206,15 @@ def findings(
         yield f"hint: no episode ended within {steps} steps: --max_episode_steps truncates them"
     for name, space in first.outside.items():
         least, largest = first.bounds[name]
-        yield f"hint: {name} was {least:.4g} to {largest:.4g}, outside of {space}"
+        yield f"hint: {name} ranged from {least:.4g} to {largest:.4g}, outside {space}"
     different = {*first.seen}
     names = [name for name, _ in different]
     for part in first.parts:
         if names.count(part.name) == 1:
             yield f"hint: {part.name} never changed"
     if not first.is_as(fresh):
-        yield "hint: the same seed and actions lead elsewhere: runs cannot be repeated"
+        yield "hint: the same seed and actions give different episodes: runs are not reproducible"
     elif not first.is_as(again):
-        yield "hint: only a new environment repeats an episode: a resumed run begins new ones"
+        yield "hint: episodes repeat only in a new environment: a resumed run starts new ones"
     else:
-        yield "determinism: the same seed and actions lead to the same episodes"
+        yield "determinism: the same seed and actions reproduce the same episodes"

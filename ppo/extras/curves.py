@@ -125,7 +125,7 @@ def _read(path: Path, parse: Callable[[str], Any], default: Any) -> Any:
     except FileNotFoundError:
         pass
     except Exception as error:  # it is damaged, or may not be read
-        print(f"warning: {path} is left out ({reason(error)})", file=sys.stderr)
+        print(f"warning: {path} is skipped ({reason(error)})", file=sys.stderr)
     return default
 
 

@@ -15,7 +15,7 @@ class Flags:
     episodes: int = flag(20, 1, 1e6)
     """Number of episodes."""
     num_envs: int = flag(8, 1, 1e6)
-    """Number of environments that are played side by side."""
+    """Number of parallel environments."""
     seed: int = flag(0, 0, 2**32 - 1)
     """Random seed of the episodes."""
     stochastic: bool = False
@@ -50,7 +50,7 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
         count = len(result.returns)
         num_others = max(1, count - 1)
         interval = 1.96 * result.std / math.sqrt(num_others)
-        text = f"{path}: return {result.mean:.2f} +- {interval:.2f} (95 % interval), "
+        text = f"{path}: return {result.mean:.2f} +- {interval:.2f} (95% CI), "
         text += f"standard deviation {result.std:.2f}, {count} episodes"
         for name, value in result.env.items():
             text += f", {name} {value:.4g}"

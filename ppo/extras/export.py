@@ -31,7 +31,7 @@ Tables = dict[str, ndarray]
 @dataclass(frozen=True)
 class Flags:
     output: str = "policy.onnx"
-    """File to write, which must be new."""
+    """File to write; it must not exist."""
 
 
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
@@ -45,7 +45,7 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     flags["precision"] = "float32"
     policy = load_policy(words[0], **flags)
     difference = export(policy, path)
-    print(f"{path}: its actions differ from the policy's by {difference:.1g} at most")
+    print(f"{path}: its actions differ from the policy's by at most {difference:.1g}")
 
 
 def export(policy: Policy, path: Path) -> float:
@@ -60,7 +60,9 @@ def export(policy: Policy, path: Path) -> float:
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
     difference = compare(policy, session)
     if not difference <= TOLERANCE:
-        raise PPOError(f"{path} is not written: its actions differ by {difference:.1g}")
+        raise PPOError(
+            f"{path} was not written: its actions differ from the policy's by {difference:.1g}"
+        )
     try:
         write(path, content)
     except OSError as error:
@@ -99,8 +101,8 @@ class ExportedPolicy(nn.Module):
         if normalize.enabled:
             shift = torch.from_numpy(normalize.shift)
             dtype = torch.promote_types(numbers.dtype, shift.dtype)
-            centred = numbers.to(dtype) - shift
-            scaled = centred.float() * torch.from_numpy(normalize.scale)
+            centered = numbers.to(dtype) - shift
+            scaled = centered.float() * torch.from_numpy(normalize.scale)
             numbers = scaled.clamp(-CLIP, CLIP)
         is_double = numbers.dtype == torch.float64
         return numbers.float() if is_double else numbers

@@ -29,8 +29,8 @@ class FineTuning(Callback):
     init_from: str | None = None
     """Run or policy file whose weights and observation statistics a new run starts with."""
     freeze: tuple[str, ...] = ()
-    """Parameters that are not trained, by their names or prefixes such as policy_trunk; repeat the
-    flag for several."""
+    """Parameters to freeze, by name or prefix, such as policy_trunk; repeat the flag for
+    several."""
     critic_warmup: int = flag(0, 0)
     """Iterations at the start in which only the value network is trained; the policy, and
     observation statistics that it came with, do not change."""
@@ -97,7 +97,7 @@ class FineTuning(Callback):
         run.normalize.statistics.load_state_dict(statistics)
         run.publish()
         self.source = self.init_from
-        run.note(f"starts with the weights and observation statistics of {path}")
+        run.note(f"starting with the weights and observation statistics of {path}")
 
     def _freeze(self, model: nn.Module) -> None:
         parameters = dict(model.named_parameters())
@@ -131,7 +131,7 @@ class FineTuning(Callback):
                 self.of_policy.append(parameter)
         if len(self.of_policy) == len(learned):
             raise ConfigError(
-                "--critic_warmup: the policy depends on all parameters that may change: leave the "
+                "--critic_warmup: the policy depends on all trainable parameters: leave the "
                 "flag out, or give the value network parameters of its own"
             )
 
@@ -164,7 +164,7 @@ def check_fits(
         its = there.get(name)
         ours = here.get(name)
         if its != ours:
-            raise ConfigError(f"it has {name} {its}, this run has {ours}: both must be equal")
+            raise ConfigError(f"it has {name} {its}, this run has {ours}: they must match")
 
 
 def shapes_of(parts: Shaped) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Keys(Callback):
         config = spaces.config
         is_own = is_path(name_of(config.model))
         if is_own or not isinstance(model, FeedForward):
-            raise ConfigError("--policy_keys and --value_keys are for the built-in networks")
+            raise ConfigError("--policy_keys and --value_keys only work with built-in networks")
         is_recurrent = bool(model.state_size)
         if is_recurrent and self.value_keys not in (None, self.policy_keys):
             raise ConfigError(
@@ -80,7 +80,7 @@ def some_trunk(
             if name == key or is_within:
                 found[name] = space
         if not found:
-            raise ConfigError(f"--{flag}={key} is not a part{suggest(key, known)}")
+            raise ConfigError(f"--{flag}={key} is not part{suggest(key, known)}")
         chosen |= found
     if len(chosen) == len(known):
         return make_trunk(spaces, size)

@@ -19,7 +19,7 @@ class Flags:
     metric: tuple[str, ...] = ()
     """Column of metrics.csv, such as entropy; repeat the flag for several (none: a selection)."""
     output: str = "curves.svg"
-    """File to write, whose name ends in .svg, .png or .pdf."""
+    """File to write (.svg, .png or .pdf)."""
 
 
 def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
@@ -36,10 +36,10 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
                 known.add(name)
     for name in options.metric:
         if name not in known:
-            raise ConfigError(f"--metric={name}: no run has values of it{suggest(name, known)}")
+            raise ConfigError(f"--metric={name}: no run has this metric{suggest(name, known)}")
     metrics = options.metric or [name for name in METRICS if name in known]
     if not metrics:
-        raise ConfigError("these runs have no values yet: wait for a first iteration")
+        raise ConfigError("these runs have no values yet: wait for the first iteration")
     picture = picture_of(curves.grouped(runs), metrics)
     save(picture, path)
     print(f"picture: {path}")

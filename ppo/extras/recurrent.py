@@ -25,7 +25,7 @@ class RecurrentTrunk(Trunk):
     """An LSTM or a GRU (--model) on the features of an encoder.
 
     States, zero when an episode begins: the output (b, H) of a GRU, output and cell (b, 2 H) of an
-    LSTM. Initialised as in Huang et al. 2022, "The 37 Implementation Details", LSTM 1."""
+    LSTM. Initialized as in Huang et al. 2022, "The 37 Implementation Details", LSTM 1."""
 
     def __init__(self, encoder: Trunk, config: Config) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ class Flags:
     output: str | None = None
     """HTML file to write (none: report.html in the run's folder, comparison.html for several)."""
     watch: bool = False
-    """Write the page every ten seconds, as long as a run trains; an open page follows."""
+    """Rewrite the page every ten seconds while a run trains; an open page reloads."""
 
 
 def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:

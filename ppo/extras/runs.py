@@ -28,7 +28,7 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     folders = folders_in(Path(folder))
     runs = [*map(Record, folders)]
     if not runs:
-        raise ConfigError(f"--folder={folder}: there are no runs in it: give another")
+        raise ConfigError(f"--folder={folder} contains no runs: use another")
     rows = [HEAD, *map(row_of, runs)]
     if options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -28,19 +28,19 @@ Process = subprocess.Popen[bytes]
 @dataclass(frozen=True)
 class Flags:
     count: int = flag(5, 1, 1000)
-    """Number of seeds: that of --seed (default: 1), and the following ones."""
+    """Number of seeds, counting up from --seed (default: 1)."""
 
 
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Train with each seed, as many at the same time as there are cores for, and print the results.
     flags: of training. Raises Interrupted, and PPOError if a run has failed."""
     if os.environ.keys() & LAUNCHERS:
-        raise ConfigError("seeds starts its runs by itself: leave torchrun out")
+        raise ConfigError("seeds starts its own processes: do not use torchrun")
     given = {"logger": (), **flags}
     if words:
         given["env_name"] = words.pop(0)
     if words:
-        raise ConfigError(f"what is {words[0]}? write flags as --name=value")
+        raise ConfigError(f"unexpected argument {words[0]}: write flags as --name=value")
     if given.pop("resume", "auto") != "auto":
         raise ConfigError("--resume: leave it out, as the same command continues all runs")
     name = given.pop("name", None)
@@ -57,7 +57,7 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     print_results(runs)
     if failed:
         names = ", ".join(map(str, sorted(failed)))
-        error = PPOError(f"the runs of these seeds have failed: {names}")
+        error = PPOError(f"the runs of these seeds failed: {names}")
         error.exit_code = max(1, *failed.values())  # those of signals are below 0
         raise error
 

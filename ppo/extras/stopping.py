@@ -31,12 +31,12 @@ class Stopping(Callback):
     """Raises ConfigError for values that cannot be read."""
 
     stop_when: str | None = None
-    """Condition that ends the run: a column of metrics.csv, <, <=, > or >=, and a number; means of
-    episodes count once there are 100. solved>=NUMBER: the mean return of 100 episodes with
-    deterministic actions; solved: that of the environment's reward_threshold."""
+    """Condition that ends the run: a column of metrics.csv, <, <=, > or >=, and a number; episode
+    means count after 100 episodes. solved>=NUMBER: the mean return of 100 episodes with
+    deterministic actions; solved: the same, with the environment's reward_threshold."""
     patience: int | None = flag(None, 1)
-    """Iterations without a new highest mean return after which the run ends: of evaluations with
-    --eval_every, else of training."""
+    """End the run after this many iterations without a new best mean return (of evaluations with
+    --eval_every, else of training)."""
     max_time: str | None = None
     """Training time after which the run ends, such as 90s, 30m, 2h or 1d."""
 

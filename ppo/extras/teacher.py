@@ -30,9 +30,9 @@ class Teacher(Callback):
     Raises ConfigError for a teacher that does not fit."""
 
     teacher: str | None = None
-    """Run or policy file of a policy that the new one imitates in the states that it visits."""
+    """Run or policy file of a teacher to imitate, in the states that the new policy visits."""
     teacher_coef: float | Linear = flag("linear:1", 0, 1e9)
-    """Coefficient of the KL divergence of the policy from the teacher; linear:<number> decays to 0
+    """Coefficient of KL(teacher || policy) in the loss; linear:<number> decays to 0
     over the run."""
 
     def on_start(self, run: Run) -> None:
@@ -45,7 +45,7 @@ class Teacher(Callback):
             own = run.spaces.layout.tables
             check_fits(run, own, self.policy.state, tables, EQUAL)
             if self.policy.actor.state_size:
-                raise ConfigError("it is recurrent: give a teacher without a memory, such as mlp")
+                raise ConfigError("it is recurrent: use a feed-forward teacher, such as mlp")
             make_actor = MakeTorchActor(spaces, run.config.device)
             self.actor = make_actor(self.policy.weights)
             distribution = probe(run)

@@ -88,7 +88,7 @@ class Team(MaskedReset):
             playing = self.present[own]
             left = acted & ~playing
             if (left & ~ended).any():
-                raise BadValue("an agent has left before its episode had ended")
+                raise BadValue("an agent left before its episode ended")
             is_over = not (playing & ~ended).any()
             self.is_over[number] = is_over
             if is_over and ended.any():
@@ -124,7 +124,7 @@ class Team(MaskedReset):
         self.returns[number] = 0.0
         self.is_over[number] = False
         if not env.agents:
-            raise BadValue("no agent is there after its reset")
+            raise BadValue("it has no agents after reset")
         self._read(number, (), observations, infos)
 
     def _read(

@@ -33,9 +33,9 @@ from ppo.callbacks import Callback, overriding
 from ppo.checkpoint import LAST, select
 from ppo.config import flag_names
 from ppo.envs.normalize import RunningMeanStd
-from ppo.envs.pool import PR_SET_PDEATHSIG, Stopped, WorkerPool
+from ppo.envs.pool import PR_SET_PDEATHSIG, WorkerPool
 from ppo.envs.worker import STEPS, Report, carried_tables, merged
-from ppo.errors import ConfigError, Interrupted, PPOError, TrainingError, reason
+from ppo.errors import ConfigError, Interrupted, PPOError, Stopped, TrainingError, reason
 from ppo.folder import RunFolder
 from ppo.learner import Learner
 from ppo.process import StopSignals, training_process
@@ -58,7 +58,8 @@ def train(
     missing = [name for name in names if not os.environ.get(name)]
     if missing:
         raise ConfigError(
-            f"the environment has no {', '.join(missing)}: start ranks by torchrun, or unset RANK "
+            f"the environment variables {', '.join(missing)} are missing: start with torchrun, or "
+            "unset RANK "
             "and WORLD_SIZE to train in a single process"
         )
     if sys.platform == "linux":  # end with the launcher
@@ -157,8 +158,7 @@ def exchange(function: Any, *arguments: Any, **options: Any) -> Any:
         return function(*arguments, **options)
     except RuntimeError as error:
         raise TrainingError(
-            f"another rank has ended, or does not answer ({reason(error)}): resume the run by "
-            "--resume"
+            f"another rank ended, or is not responding ({reason(error)}): continue with --resume"
         ) from error
 
 
@@ -176,7 +176,7 @@ class RankPool(WorkerPool):
     def collect(self, iteration: int, attributes: Any) -> Report:
         """Collect a rank's columns, and copy from the other ranks what a run saves of theirs."""
         report = super().collect(iteration, attributes)
-        arrays, _, spaces, _ = self.about
+        spaces, _, arrays, _ = self.settings
         views = [arrays["counts"]]
         for name in carried_tables(spaces):
             views.append(arrays[name][-1])
@@ -185,15 +185,15 @@ class RankPool(WorkerPool):
         own = [view[self.columns] for view in views]
         first = self.columns.start
         last = []
-        for one in report.last:
+        for one in report.truncated:
             last.append(one._replace(environment=one.environment - first))
-        said = replace(report, last=[])
+        said = replace(report, truncated=[])
         everyone = gather((own, said))
         parts, reports = zip(*everyone, strict=True)
         for view, *rows in zip(views, *parts, strict=True):
             view[:] = np.concatenate(rows)
         whole = merged([*reports])
-        return replace(whole, last=last)
+        return replace(whole, truncated=last)
 
 
 class MergedMeanStd(RunningMeanStd):
@@ -285,7 +285,7 @@ class RankRun(Run):
         everyone = gather((self.heard.received, checksum, decided))
         received, checksums, decisions = zip(*everyone, strict=True)
         if len({*checksums}) > 1:
-            raise TrainingError("the weights of ranks differ: resume the run by --resume")
+            raise TrainingError("the weights of ranks differ: continue with --resume")
         self.signals = StopSignals()  # that all ranks know of
         self.signals.received = next(filter(None, received), None)
         self.stop_reason, self.env_attributes, changed = decisions[0]

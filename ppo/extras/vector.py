@@ -48,8 +48,8 @@ def make_vector(
     made = make(**options)
     if not (isinstance(made, MaskedReset) or hasattr(made, "single_observation_space")):
         raise ConfigError(
-            f"--env_name={spec.id} has made {made!r:.99}, not a gymnasium.vector.VectorEnv: of "
-            "several agents, give the PettingZoo environment itself"
+            f"--env_name={spec.id} returned {made!r:.99}, not a gymnasium.vector.VectorEnv: for "
+            "several agents, pass the PettingZoo environment itself"
         )
     if made.num_envs != count:
         found = f"has made {made.num_envs} environments for num_envs={count}"
@@ -98,7 +98,9 @@ class VectorColumns:
         **options: Any,
     ) -> None:
         if options.get("render_mode"):
-            raise ConfigError("a vector environment is not shown: choose another by --env_name")
+            raise ConfigError(
+                "a vector environment cannot be rendered: choose another with --env_name"
+            )
         self.worker = worker
         self.spaces = spaces
         self.first = first

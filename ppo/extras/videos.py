@@ -47,7 +47,7 @@ class Frames(list[ndarray]):
 
     def append(self, image: ndarray) -> None:
         if image.ndim != 3:
-            raise BadValue(f"its render has returned {image!r:.200}, not an image (H, W, 3)")
+            raise BadValue(f"its render returned {image!r:.200}, not an image (H, W, 3)")
         if image.dtype.kind == "f" and image.max() <= 1:
             image = 255 * image
         times = -(-LEAST_HEIGHT // len(image))

@@ -61,7 +61,7 @@ WRONG = {f"train --{text}": text.partition("=")[0] for text in REFUSED.split()} 
     "train --gamma=0.5 --gamma=0.6": "gamma",
     "train --env_name=CartPole-v7": "CartPole-v1",
     "train --env_name=raises:Env": "raises today",
-    'train --env_kwargs={"colour":1}': "colour",
+    'train --env_kwargs={"color":1}': "color",
     "train --model=lstm --num_minibatches=3": "num_minibatches num_envs",
     "train --normalize_rewards --clip_rewards": "normalize_rewards clip_rewards",
     "train --config=unknown.toml": "hidden_size",
