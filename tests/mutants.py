@@ -39,6 +39,7 @@ SEE = """\
             acting = self.rollout.acting
             self.normalize.update(numbers if acting is None else numbers[acting])
 """
+GIVEN = "        if last is not None:\n"
 LEARN = "        metrics = self.learner.update(batch, self.iteration, self.signals.urgent)\n"
 BEYOND = "* target_kl:\n                    "
 PUBLISH = "        self.publish()\n"
@@ -56,7 +57,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
     ),
     "the last recurrent state of a truncated episode is overwritten by the reset": (
         (WORKER, "x.copy() for name, x in {**last,", "x for name, x in {**last,"),
-        (WORKER, "if last:\n", "if last:\n            last = {x: last[x].copy() for x in last}\n"),
+        (WORKER, GIVEN, f"{GIVEN}            last = {{x: last[x].copy() for x in last}}\n"),
     ),
     "advantages are divided by the biased standard deviation": (
         (LOSSES, "std_mean(advantages)", "std_mean(advantages, correction=0)"),
@@ -93,7 +94,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         (MINIBATCHES, "generator=generator", "generator=torch.Generator().manual_seed(seed)"),
     ),
     "rows that minibatches of one size leave over are not learned from": (
-        (MINIBATCHES, "(order, config", "(order[len(order) % config.num_minibatches :], config"),
+        (MINIBATCHES, "(order, count", "(order[len(order) % count :], count"),
     ),
     "old log-probabilities are computed again after each epoch": (
         (
@@ -131,7 +132,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         (ATARI, "if Action.FIRE in", "env = RecordEpisode(env)\n    if Action.FIRE in"),
     ),
     "sequences are learned without a reset of the state where an episode starts": (
-        (LEARNER, "zeros_like(dones[:1]), dones[:-1]]", "zeros_like(dones)]"),
+        (LEARNER, "zeros_like(ended[:1]), ended[:-1]]", "zeros_like(ended)]"),
     ),
     "gSDE takes its draws in turns instead of holding each": (
         ("models/numpy_mlp.py", "np.repeat(draws, hold, 0)", "np.tile(draws, (hold, 1))"),
