@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from ppo.callbacks import Callback
@@ -78,8 +79,8 @@ def show(*lines: str) -> None:
 
 
 class Console(Logger):
-    """Print a line every few seconds, the result of each evaluation, and a hint if the final one is
-    below the environment's reward_threshold. notes: to print first."""
+    """Print a line every few seconds, the result of each evaluation, and what to try if the final
+    one is below training or the environment's reward_threshold. notes: to print first."""
 
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
@@ -107,21 +108,27 @@ class Console(Logger):
         show(", ".join(parts))
 
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
-        self.mean = result.mean
+        self.result = result
         if result.returns:
             spread = f"{result.mean:.1f} +- {result.std:.1f} (standard deviation)"
             show(f"evaluation: return {spread}, {len(result.returns)} episodes")
 
     def on_end(self, run: "Run") -> None:
+        result = self.result
+        if result.mean is None or result.std is None or not run.iteration:
+            return
+        trained = [] if run.episodes.waiting else run.episodes.returns
+        if trained and run.config.eval_env is None:
+            spread = max(pstdev(trained), result.std, 0.05 * abs(fmean(trained)))
+            if fmean(trained) - result.mean > spread * max(1, 3 / len(result.returns) ** 0.5):
+                why = "the evaluation, with deterministic actions, is far below training"
+                show(f"{why}: try ppo evaluate {run.folder.shown} --stochastic")
         spec = run.spaces.of_evaluations().make_env.spec
         threshold = spec.reward_threshold
-        if self.mean is None or threshold is None or self.mean >= threshold or not run.iteration:
-            return
-        steps = 2 * run.config.total_steps
-        show(
-            f"this is below {threshold:g}, the return at which {spec.id} counts as solved: train "
-            f"longer with --resume={run.folder.shown} --total_steps={steps}, or try another --seed"
-        )
+        if threshold is not None and result.mean < threshold:
+            solved = f"this is below {threshold:g}, the return at which {spec.id} counts as solved"
+            more = f"--resume={run.folder.shown} --total_steps={2 * run.config.total_steps}"
+            show(f"{solved}: train longer with {more}, or try another --seed")
 
 
 def make_loggers(config: Config, notes: Sequence[str]) -> list[Callback]:

@@ -273,16 +273,6 @@ class Run:
         self.notify("on_evaluation", result)
         return result
 
-    def compare_with_training(self, result: Evaluation) -> None:
-        """Note an evaluation that is below training by a standard deviation and three errors."""
-        trained = [] if self.episodes.waiting else self.episodes.returns
-        if trained and result.returns and self.config.eval_env is None:
-            spread = max(np.std(trained), np.std(result.returns), 0.05 * abs(np.mean(trained)))
-            least = spread * max(1, 3 / math.sqrt(len(result.returns)))
-            if np.mean(trained) - np.mean(result.returns) > least:
-                why = "the evaluation, with deterministic actions, is far below training"
-                self.note(f"{why}: try ppo evaluate {self.folder.shown} --stochastic")
-
     def notify(self, method: str, *arguments: Any) -> None:
         """Call a method of all callbacks in turn. A logger that raises is dropped."""
         for callback in overriding(self.callbacks, method):

@@ -134,7 +134,6 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
             run.close()
         if not run.signals.received:
             evaluation = run.evaluate()
-            run.compare_with_training(evaluation)
     if received := run.signals.received:
         raise Interrupted(
             f"{received.name}: saved after step {run.state.get('step', 0):,}; continue with "

@@ -234,8 +234,8 @@ class Guess(Constant):
 
 @pytest.mark.parametrize("env", [Guess, Constant])
 def test_a_policy_that_needs_chance_is_noted_with_the_flag(env, tmp_path, capfd):
-    train(env, tmp_path, 2, eval_episodes=10)
-    assert ("--stochastic" in capfd.readouterr().err) == (env is Guess)
+    train(env, tmp_path, 2, eval_episodes=10, logger="console")
+    assert ("--stochastic" in capfd.readouterr().out) == (env is Guess)
     likeliest, drawn = (
         load_policy(tmp_path, env).evaluate(10, stochastic=x) for x in (False, True)
     )
