@@ -269,6 +269,8 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
     flags |= {} if env is None else {"env_name": env}
     given = checked(flags, flags_of(Config))
     saved = saved_flags(file, state, given)
+    if "env_name" in given:
+        saved["eval_env"] = given.get("eval_env")
     callbacks = make_callbacks(callbacks)
     callbacks += make_extras(saved, callbacks)
     hooks = tuple(overriding(callbacks, "on_model"))
@@ -276,9 +278,10 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
     needed = {*flag_names("fixed"), "precision", *given}
     values = {name: x for name, x in saved.items() if name in needed}
     try:
-        check_code(file, state, given, ["env_name", "wrapper"])
+        check_code(file, state, given, ["env_name", "eval_env", "wrapper"])
     except CheckpointError as error:
-        values |= {"env_name": partial(_refuse, error), "wrapper": (), "end_on_life_loss": False}
+        refused = partial(_refuse, error)
+        values |= {"env_name": refused, "eval_env": None, "wrapper": (), "end_on_life_loss": False}
     try:
         config = Config(
             **{**checked(values, flags_of(Config)), **LOOK, "device": "cpu"}, hooks=hooks
@@ -292,7 +295,8 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
             raise CheckpointError(f"{file}: its network does not match its config")
         ordered = {name: state[name] for name in own}
         rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
-        return Policy(spaces, {**ordered, **rest}, make_actor_of(model, spaces))
+        policy = {**ordered, **rest}
+        return Policy(spaces.of_evaluations(), policy, make_actor_of(model, spaces))
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         if isinstance(error, (CheckpointError, ConfigError)):
             raise

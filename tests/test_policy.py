@@ -232,6 +232,12 @@ class Guess(Constant):
         return shown, float(self.steps == 10 and len(self.chosen) == 2), *ended, info
 
 
+def test_a_policy_plays_in_the_environment_of_evaluations_unless_another_is_given(tmp_path):
+    train(Constant, tmp_path, 1, eval_env=Guess)
+    for given, played in ((None, Guess), (Constant, Constant)):
+        assert type(load_policy(tmp_path, given).make_env().unwrapped) is played
+
+
 @pytest.mark.parametrize("env", [Guess, Constant])
 def test_a_policy_that_needs_chance_is_noted_with_the_flag(env, tmp_path, capfd):
     train(env, tmp_path, 2, eval_episodes=10, logger="console")
