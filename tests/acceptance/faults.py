@@ -129,7 +129,7 @@ SAID = {  # of faults in an environment: a pattern, and their names
     "step_timeout": "SIGSTOP:own sleep spin",
     r"\(\)|\(1,\)|\(3,\)|\(4, 3\)|\(3, 4\)": "scalar one three rows",
     "observation": "none",
-    "environment.* finite": "nan huge",
+    "environment.*finite": "nan huge",
     "reward": "reward_nan reward_none reward_two reward_rows",
     "five|5": "four",
     "None": "nothing",
