@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy import ndarray
 
+from ppo.errors import ConfigError
+
 ALIGNMENT = 64  # bytes: a cache line
 Shapes = Mapping[str, tuple[tuple[int, ...], Any]]  # shape and dtype of each array, by name
 
@@ -25,15 +27,18 @@ def open_memory() -> int:
 
 def map_arrays(file: int, shapes: Shapes) -> dict[str, ndarray]:
     """Return arrays in the memory of a file, at first zero, each at a multiple of ALIGNMENT. Raises
-    OSError, OverflowError or ValueError if there is not that much memory."""
+    ConfigError if there is not that much memory."""
     offsets = {}
     size = 0
     for name, (shape, dtype) in shapes.items():
         offsets[name] = size
         num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
         size += math.ceil(num_bytes / ALIGNMENT) * ALIGNMENT
-    os.ftruncate(file, size)
-    memory = mmap.mmap(file, size)
+    try:
+        os.ftruncate(file, size)
+        memory = mmap.mmap(file, size)
+    except (OSError, OverflowError, ValueError) as error:
+        raise ConfigError("not enough memory for --num_envs x --num_steps: use fewer") from error
     return {
         name: ndarray(shape, dtype, memory, offsets[name])
         for name, (shape, dtype) in shapes.items()

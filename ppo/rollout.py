@@ -6,9 +6,7 @@ from typing import Any
 
 from numpy import ndarray
 
-from ppo.envs.shared_memory import Shapes, map_arrays
 from ppo.envs.worker import Report
-from ppo.errors import ConfigError
 
 Batch = dict[str, Any]  # tables (T * N, ...) by name: tensors on the learner's device
 Metrics = dict[str, Any]
@@ -50,11 +48,3 @@ class Rollout:
     def dones(self) -> ndarray:
         """Steps (T, N) that ended an episode, by termination or truncation."""
         return self.terminations | self.truncations
-
-
-def share_memory(file: int, shapes: Shapes) -> dict[str, ndarray]:
-    """Map what a run shares with its workers. Raises ConfigError if memory does not suffice."""
-    try:
-        return map_arrays(file, shapes)
-    except (OSError, MemoryError, OverflowError, ValueError) as error:
-        raise ConfigError("not enough memory for --num_envs x --num_steps: use fewer") from error

@@ -16,6 +16,7 @@ from ppo.envs.normalize import NormalizeObservation, NormalizeReward
 from ppo.envs.observations import NUMBERS
 from ppo.envs.pool import WorkerPool
 from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.shared_memory import map_arrays
 from ppo.envs.worker import carried_tables, table_shapes
 from ppo.errors import ConfigError, EnvironmentFailed, SaveFailed, Stopped, reason
 from ppo.extras import FLAGS
@@ -30,7 +31,7 @@ from ppo.numpy_learner import NumpyLearner, difference
 from ppo.open_episodes import OpenEpisodes
 from ppo.policy import Evaluation, Policy
 from ppo.process import StopSignals
-from ppo.rollout import Batch, Metrics, Rollout, share_memory
+from ppo.rollout import Batch, Metrics, Rollout
 from ppo.settings import Settings
 from ppo.state import policy_state, take
 from ppo.statistics import EpisodeStatistics
@@ -85,7 +86,7 @@ class Run:
         about = (self.model.state_size, self.model.num_shared_features)
         tables = table_shapes(self.spaces, config.num_steps, config.num_envs, *about)
         self.shapes = {**tables, "weights": ((len(weights),), np.float32)}
-        self.arrays = share_memory(pool.file, self.shapes)
+        self.arrays = map_arrays(pool.file, self.shapes)
         self.rollout = Rollout(self.arrays)
         self.rollout.present[:] = True  # in all steps, unless columns say otherwise
         self.normalize = NormalizeObservation(self.arrays, config)
