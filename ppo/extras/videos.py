@@ -1,8 +1,10 @@
 """Videos: --video_every during training, and those of ppo evaluate."""
 
 import os
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,8 @@ from ppo.errors import BadValue, ConfigError, PPOError, reason
 from ppo.policy import Evaluation, Policy
 from ppo.run import Run
 
+# A palette for each frame of a GIF, as one for all would keep all of them in memory.
+COLORS = "split[a][b];[a]palettegen=stats_mode=single[c];[b][c]paletteuse=new=1:dither=none"
 LEAST_HEIGHT = 400  # of a video in pixels: smaller images are enlarged by a whole number
 
 
@@ -41,9 +45,10 @@ class Videos(Callback):
 class Frames(list[ndarray]):
     """Images (H, W, 3) that are written to a video as they are appended, and not kept."""
 
-    def __init__(self, writer: Any) -> None:
+    def __init__(self, open_writer: Callable[[tuple[int, int]], Any]) -> None:
         super().__init__()
-        self.writer = writer
+        self.open_writer = open_writer  # given width and height
+        self.writer: Any = None
 
     def append(self, image: ndarray) -> None:
         if image.ndim != 3:
@@ -51,8 +56,17 @@ class Frames(list[ndarray]):
         if image.dtype.kind == "f" and image.max() <= 1:
             image = 255 * image
         times = -(-LEAST_HEIGHT // len(image))
-        high = image.astype(np.uint8).repeat(times, 0)
-        self.writer.append_data(high.repeat(times, 1))
+        high = image[..., :3].astype(np.uint8).repeat(times, 0)
+        large = high.repeat(times, 1)
+        if not self.writer:
+            height, width, _ = large.shape
+            self.writer = self.open_writer((width, height))
+            self.writer.send(None)
+        self.writer.send(large)
+
+    def close(self) -> None:
+        if self.writer:
+            self.writer.close()
 
 
 def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
@@ -62,23 +76,24 @@ def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
         env = policy.make_env()
         rate = env.metadata.get("render_fps") or 30
         env.close()
-    about: dict[str, Any] = {"fps": rate, "macro_block_size": 2}
-    if path.suffix == ".gif":
-        about = {"duration": 1000 / rate, "loop": 0}
     temporary = path.with_name(TEMPORARY + path.name)
     if "DISPLAY" not in os.environ:
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame complains that there is none
+    about: dict[str, Any] = {"fps": rate, "macro_block_size": 2}
+    if path.suffix == ".gif":
+        about = {"fps": rate, "macro_block_size": 1, "codec": "gif", "pix_fmt_out": "pal8"}
+        about["output_params"] = ["-filter_complex", COLORS]
     try:
-        import imageio_ffmpeg  # type: ignore[import-untyped] # noqa: F401, imageio writes by it
-        from imageio.v2 import get_writer
+        from imageio_ffmpeg import write_frames  # type: ignore[import-untyped]
 
         path.parent.mkdir(parents=True, exist_ok=True)
-        with get_writer(temporary, **about) as writer:
-            result = policy.evaluate(frames=Frames(writer), **options)
+        temporary.touch()
+        with closing(Frames(partial(write_frames, str(temporary), **about))) as frames:
+            result = policy.evaluate(frames=frames, **options)
         if result.returns:
             os.replace(temporary, path)
     except ImportError as error:
-        raise ConfigError("videos need a package: pip install imageio[ffmpeg]") from error
+        raise ConfigError("videos need a package: pip install imageio-ffmpeg") from error
     except OSError as error:
         raise ConfigError(f"--video={path} cannot be written ({reason(error)})") from error
     finally:
