@@ -83,10 +83,12 @@ def meant(space: Any, numbers: Iterator[Any]) -> Any:
 
 
 @CASTING
-@given(CHOICES | BOXES | HALF_OPEN | INTEGERS)
+@given(CHOICES | BOXES | HALF_OPEN | INTEGERS | st.just(Box(-1, 1, (3,))))
 def test_whatever_a_policy_draws_is_a_member_of_the_space_and_the_one_that_is_meant(space):
     drawn = draw(head_of(space), 16)
+    before = drawn.copy()
     actions = list(action_converter(space)(drawn))
+    assert (drawn == before).all()  # which is what is learned from
     assert len(actions) == 16
     for action, row in zip(actions, drawn, strict=True):
         assert space.contains(action)
