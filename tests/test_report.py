@@ -14,8 +14,8 @@ import pytest
 
 from ppo.cli import main
 from ppo.errors import ConfigError
-from ppo.extras import plot, report
-from ppo.extras.curves import POINTS, Record, curve, grouped, read_runs
+from ppo.extras import curves, plot, report
+from ppo.extras.curves import POINTS, Record, _ticks, curve, grouped, read_runs
 from tests.running import assert_same_state, python, train
 from tests.worlds import Constant
 
@@ -65,7 +65,11 @@ def test_curves_of_long_runs_have_few_points_and_keep_extremes(tmp_path):
 def test_runs_that_differ_in_their_seed_are_a_group(tmp_path):
     for index, different in enumerate([{"seed": 1}, {"seed": 2}, {"gamma": 0.5}]):
         write_run(tmp_path / str(index), {"x": [1]}, **different)
-    assert [len(x) for x in grouped(read_runs([str(tmp_path)])).values()] == [2, 1]
+    runs = read_runs([str(tmp_path)])
+    assert [len(x) for x in grouped(runs).values()] == [2, 1]
+    assert [*grouped(runs[:2])] == [f"mean of {tmp_path}/0 and 1 more"]
+    (tmp_path / "2/config.json").unlink()
+    assert [*grouped(runs[:2])] == [f"{tmp_path} (mean of 2 runs)"]
 
 
 def test_a_row_says_how_far_a_run_is_and_what_its_policy_earns(tmp_path, capsys):
@@ -73,7 +77,7 @@ def test_a_row_says_how_far_a_run_is_and_what_its_policy_earns(tmp_path, capsys)
     text = evaluation(20, 4, 8) + evaluation(40, 2, 4)
     (folder / "evaluations.jsonl").write_text(text + evaluation(40) + text[:9])
     assert main(["runs", "--csv", str(tmp_path)]) == 0
-    assert "/a,stopped,A<b>-v1,40,40,2.25,3.0,0:00:40\n" in capsys.readouterr().out
+    assert "/a,2.25,6.0,3.0,40,40,stopped,A<b>-v1,0:00:40\n" in capsys.readouterr().out
     (folder / "summary.json").write_text('{"steps": 40}')
     with (folder / "metrics.csv").open("a") as file:
         file.write("50,50,50,9")
@@ -81,9 +85,26 @@ def test_a_row_says_how_far_a_run_is_and_what_its_policy_earns(tmp_path, capsys)
     with (folder / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert main(["runs", f"--folder={tmp_path}"]) == 0
-    assert re.search(r"a +training .* 40 +40 +2.25 +3 +0:00:40\n", capsys.readouterr().out)
+    assert re.search(
+        r"\nruns/a +2.25 +6 +3 +40 +40 +training .* 0:00:40\n", capsys.readouterr().out
+    )
     folder = write_run(tmp_path / "b", {"evaluation_return_mean": [1, 5, "", 2]})
-    assert Record(folder).evaluation() == 5  # of the best checkpoint
+    assert Record(folder).best() == 5
+
+
+def test_a_table_of_runs_fits_a_narrow_terminal(tmp_path, monkeypatch, capsys):
+    write_run(tmp_path / f"a-{'long-' * 20}name", {"env/success_rate": [0.25]})
+    monkeypatch.setenv("COLUMNS", "75")
+    assert main(["runs", str(tmp_path)]) == 0
+    head, row = capsys.readouterr().out.splitlines()
+    assert re.match(r"run +return +best +last +success +steps +state +environment$", head)
+    assert re.match(r"a-long-\S+\N{HORIZONTAL ELLIPSIS}\S+name +- +- +- +0.25 +10 +stopped", row)
+    assert len(head) == 75
+
+
+def test_labels_of_an_axis_differ_and_share_a_unit():
+    assert [*_ticks(0, 1.2e12, 5).values()] == ["0", "0.5T", "1T"]
+    assert [*_ticks(1.2346e6, 1.2352e6, 5).values()] == ["1.2346M", "1.2348M", "1.235M"]
 
 
 def test_a_page_follows_a_run_until_it_ends(tmp_path, monkeypatch, capsys):
@@ -91,7 +112,8 @@ def test_a_page_follows_a_run_until_it_ends(tmp_path, monkeypatch, capsys):
     lock = (folder / "lock").open("w")
     fcntl.flock(lock, fcntl.LOCK_EX)
     page = report.page_of([Record(folder)])
-    assert re.search("http-equiv.* 30 of 40 steps, about 0:00:10 left", page, re.DOTALL)
+    assert re.search("As of .* 30 of 40 steps, about 0:00:10 left", page, re.DOTALL)
+    assert "http-equiv" not in page
     monkeypatch.setattr(report.time, "sleep", lambda seconds: lock.close())
     assert main(["report", str(folder), "--watch"]) == 0
     assert capsys.readouterr().out == f"page: {folder / 'report.html'}\n"
@@ -101,12 +123,17 @@ def test_a_page_follows_a_run_until_it_ends(tmp_path, monkeypatch, capsys):
 
 
 def test_a_page_has_what_the_files_say_and_nothing_of_it_is_markup(tmp_path):
-    folder = write_run(tmp_path / "<b>&", {"env/<i>": [1, 2], "env/success_rate": [0, 1]})
+    metrics = {"env/<i>": [1, 2], "env/success_rate": [0, 1], "episode_return_mean": ["", 5]}
+    folder = write_run(tmp_path / "<b>&", metrics)
     (folder / "evaluations.jsonl").write_text(evaluation(20, 4, 8) * 2)
     (folder / "notes.txt").write_text("warning: <b>one</b>\n")
     page = report.page_of([Record(folder)])
-    assert [*charts_of(page)] == ["success rate in training", "env/<i>"]
+    assert [*charts_of(page)] == [*curves.TITLES.values(), "env/<i>"]
     assert page.count("<tr><td>20<td>2<td>6<td>0<td>0.5") == 1
+    line = (
+        "Return in training 5; last evaluation 6 \N{PLUS-MINUS SIGN} 0 (2 episodes); success rate"
+    )
+    assert f"<p>{line} in training 100%</p>" in page
     assert "warning: &lt;b&gt;one" in page
     assert not re.search("<[bi]>", page)
 
@@ -116,13 +143,14 @@ def test_runs_are_compared_in_what_differs(tmp_path):
     page = report.page_of([*map(Record, folders)])
     assert re.search(r"<tr><td>gamma<td>a<td>b</table>", page)
     assert charts_of(page)["loss"].findall("path[@class='curve c1']")
+    assert 'class="curve c1 dashed"' in curves.path("curve", 9, ["0 0"])
 
 
 @pytest.mark.parametrize("values", [ODD, ODD[3:], ["nan"], ["0"], ["7", "7"], ["0", "1e-310"]])
 def test_any_value_is_drawn_or_left_out(values, tmp_path):
     folder = write_run(tmp_path / "run", {"x": values})
     chart = charts_of(report.page_of([Record(folder)])).get("x")
-    assert (chart is None) == (values == ["nan"])
+    assert (chart is None) == (values in (["nan"], ["7", "7"]))
     assert chart is None or not re.search("nan|inf", ElementTree.tostring(chart, "unicode"))
 
 

@@ -15,10 +15,13 @@ from numpy import ndarray
 from ppo import checkpoint
 from ppo.errors import ConfigError, reason
 
+RETURN = "episode_return_mean"
+SUCCESS = "env/success_rate"
+EVALUATION = "evaluation_return_mean"
 TITLES = {  # of the metrics to look at first
-    "episode_return_mean": "mean return in training",
-    "evaluation_return_mean": "mean return of evaluations",
-    "env/success_rate": "success rate in training",
+    RETURN: "mean return in training",
+    SUCCESS: "success rate in training",
+    EVALUATION: "mean return of evaluations",
 }
 UNKNOWN = {"env_name": "?", "num_envs": 1, "num_steps": 1, "total_steps": 0}
 OF_ONE_RUN = (  # settings in which the runs of a group differ
@@ -30,17 +33,18 @@ OF_ONE_RUN = (  # settings in which the runs of a group differ
     "logger",
 )
 Settings = dict[str, Any]
-SIZES = {"G": 1e9, "M": 1e6, "k": 1e3}
+UNITS = {"k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 MAX_DRAWN = 1e100  # absolute value
 POINTS = 200  # of a curve
+DOTS = 12  # a curve of so few evaluations has a dot for each
 COLORS = 8  # in STYLE
-LEFT, RIGHT = 48, 16  # margins of a chart
-TOP, BOTTOM = 8, 24
+TOP, RIGHT, BOTTOM = 8, 16, 24  # margins of a chart
 STYLE = """
 text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 11px }
 .grid { stroke: currentColor; opacity: .15 } .band { fill: currentColor; opacity: .25 }
 .curve { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round }
-.grid, .curve { vector-effect: non-scaling-stroke; stroke-linecap: round }
+.dot { stroke: currentColor; stroke-width: 5 } .curve.dashed { stroke-dasharray: 5 4 }
+.grid, .curve, .dot { vector-effect: non-scaling-stroke; stroke-linecap: round }
 .c0 { color: #3b78c3 } .c1 { color: #d9722e } .c2 { color: #3b9a57 } .c3 { color: #a456b3 }
 .c4 { color: #c43d4b } .c5 { color: #8a6d3b } .c6 { color: #2a9aa0 } .c7 { color: #7a7f8a }
 """
@@ -49,16 +53,18 @@ text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 11px }
 class Record:
     """What the files of a run say. What cannot be read is left out with a warning.
 
-    metrics: columns of metrics.csv (iterations,), NaN where there is no value; evaluations: those
-    with episodes; summary: {} until the run is complete."""
+    series: steps and values of metrics (2, values); summary: {} until the run is complete."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.config = _read(folder / "config.json", _settings, UNKNOWN)
-        self.metrics = _read(folder / "metrics.csv", _metrics, _metrics(""))
+        self.series = _read(folder / "metrics.csv", _metrics, {})
         self.evaluations = _read(folder / "evaluations.jsonl", _evaluations, [])
         self.summary = _read(folder / "summary.json", _summary, {})
         self.notes = _read(folder / "notes.txt", _lines, [])
+        if self.evaluations:  # also the final one, which metrics.csv lacks
+            means = {x["step"]: x["mean"] for x in self.evaluations}
+            self.series |= _known(EVALUATION, [*means], [*means.values()])
         size = self.config["num_envs"] * self.config["num_steps"]
         self.total_steps = self.config["total_steps"] // size * size
         self.step = int(self.last("step") or 0)
@@ -67,25 +73,17 @@ class Record:
         if _is_locked(folder / "lock"):
             self.state = "training"
 
-    def column(self, name: str) -> ndarray:
-        """Return a metric (iterations,)."""
-        nothing = np.nan * self.metrics["step"]
-        return self.metrics.get(name, nothing)
-
     def last(self, name: str) -> float | None:
         """Return the last value of a metric."""
-        values = self.column(name)
-        known = values[np.isfinite(values)]
-        return float(known[-1]) if known.size else None
+        if name not in self.series:
+            return None
+        return float(self.series[name][1, -1])
 
-    def evaluation(self) -> float | None:
-        """Return the mean return of the state that load_policy loads: the best or the last one."""
-        means = self.column("evaluation_return_mean")
-        if np.isfinite(means).any():
-            return float(np.nanmax(means))
-        if self.evaluations:
-            return self.evaluations[-1]["mean"]
-        return None
+    def best(self) -> float | None:
+        """Return the mean return of the best evaluation."""
+        if EVALUATION not in self.series:
+            return None
+        return float(self.series[EVALUATION][1].max())
 
 
 def read_runs(names: list[str]) -> list[Record]:
@@ -149,14 +147,21 @@ def _lines(text: str) -> list[str]:
 def _metrics(text: str) -> dict[str, ndarray]:
     lines = _lines(text)
     rows = [*csv.DictReader(lines)]
-    first = rows[0] if rows else {}
-    columns = {}
-    for name in {"step": "", **first}:
-        texts = [row[name] or "nan" for row in rows]
-        values = np.array(texts, float)
-        values[abs(values) > MAX_DRAWN] = np.nan
-        columns[name] = values
-    return columns
+    series: dict[str, ndarray] = {}
+    steps = [float(row["step"] or "nan") for row in rows]
+    for name in rows[0] if rows else []:
+        values = [row[name] or "nan" for row in rows]
+        series |= _known(name, steps, values)
+    return series
+
+
+def _known(name: str, steps: Any, values: Any) -> dict[str, ndarray]:
+    """Return the steps and values that can be drawn, by the name; {} if there are none."""
+    pairs = np.array([steps, values], float)
+    is_known = (abs(pairs) <= MAX_DRAWN).all(axis=0)
+    if not is_known.any():
+        return {}
+    return {name: pairs[:, is_known]}
 
 
 def _evaluations(text: str) -> list[Settings]:
@@ -202,22 +207,22 @@ def grouped(runs: Iterable[Record]) -> dict[str, list[Record]]:
 
 
 def _label(runs: list[Record]) -> str:
-    label = str(runs[0].folder)
-    if len(runs) > 1:
-        label = f"mean of {label} and {len(runs) - 1} more"
-    return label
+    folder = runs[0].folder
+    if len(runs) == 1:
+        return str(folder)
+    own = {run.folder for run in runs}
+    siblings = folders_in(folder.parent)
+    if folder.parent.name and own == {*siblings}:
+        return f"{folder.parent} (mean of {len(runs)} runs)"
+    return f"mean of {folder} and {len(runs) - 1} more"
 
 
 def curve(runs: Iterable[Record], name: str) -> ndarray:
     """Return the curve of a metric over steps, for which there are at most POINTS: (4, points) with
     steps, means, and the lowest and highest values, of all iterations and runs there."""
-    pairs = []
-    for run in runs:
-        pair = run.column("step"), run.column(name)
-        pairs.append(pair)
-    table = np.hstack(pairs)
-    is_known = np.isfinite(table).all(axis=0)
-    steps, values = table[:, is_known]
+    nothing = np.empty((2, 0))
+    known = [run.series.get(name, nothing) for run in runs]
+    steps, values = np.hstack(known)
     points = []
     different = np.unique(steps)
     for part in np.array_split(different, POINTS):
@@ -236,47 +241,57 @@ def draw(
     width: int,
     height: int,
 ) -> str:
-    """Return a chart of a metric as elements of an SVG, with a curve for each group; "" without
-    values. STYLE is its style sheet; text has the color of what is around it."""
+    """Return a chart of a metric, a curve for each group, for an SVG with STYLE; "" if empty."""
     curves = [curve(runs, name) for runs in groups]
     table = np.hstack(curves)
     if not table.size:
         return ""
-    steps, values = table[0], table[1:]
+    values = table[1:]
     if name == "explained_variance":
         values = np.maximum(values, -1)  # below, it means nothing
-    limits = _limits(steps)
+    if name == SUCCESS:
+        values = np.append(values, [0, 1])
     heights = _limits(values)
+    end = max(run.step for runs in groups for run in runs)
+    limits = 0.0, 1 + 1.03 * end
+    rows = _ticks(*heights, max(5, height // 40))
+    longest = max(map(len, rows.values()))
+    left = max(48, 11 * longest)  # also for the large text of small screens
     right = width - RIGHT
     bottom = height - BOTTOM
 
     def across(value: Any) -> Any:
-        return np.interp(value, limits, (LEFT, right))
+        return np.interp(value, limits, (left, right))
 
     def up(value: Any) -> Any:
         return np.interp(value, heights, (bottom, TOP))
 
     parts = []
-    for tick in _ticks(*heights):
+    for tick, text in rows.items():
         y = f"{up(tick):.1f}"
-        parts.append(f'<path class="grid" d="M{LEFT} {y}H{right}"/>')
-        place = f'x="{LEFT - 6}" y="{y}" dy=".35em" text-anchor="end"'
-        parts.append(f"<text {place}>{_short(tick)}</text>")
-    for tick in _ticks(*limits):
+        parts.append(f'<path class="grid" d="M{left} {y}H{right}"/>')
+        place = f'x="{left - 6}" y="{y}" dy=".35em" text-anchor="end"'
+        parts.append(f"<text {place}>{text}</text>")
+    for tick, text in _ticks(*limits, 5).items():
         place = f'x="{across(tick):.1f}" y="{height - 6}" text-anchor="middle"'
-        parts.append(f"<text {place}>{_short(tick)}</text>")
-    for index, (steps, means, low, high) in enumerate(curves):
-        if steps.size:
-            xs = across(steps)
-            line = _points(xs, up(means))
-            upper = _points(xs, up(high))
-            lower = _points(xs, up(low))
+        parts.append(f"<text {place}>{text}</text>")
+    lines = []  # above all bands
+    for index, (steps, *means_and_edges) in enumerate(curves):
+        xs = across(steps)
+        line, lower, upper = [_points(xs, up(x)) for x in means_and_edges]
+        if line:
             edges = upper + lower[::-1]
-            color = f"c{index % COLORS}"
-            parts.append(f'<path class="band {color}" d="M{"L".join(edges)}Z"/>')
-            # Twice from the first point, so that a single one is a dot.
-            parts.append(f'<path class="curve {color}" d="M{line[0]}L{"L".join(line)}"/>')
-    return "\n".join(parts)
+            parts.append(path("band", index, edges))
+            lines.append(path("curve", index, line))
+        has_dots = name == EVALUATION and len(line) <= DOTS
+        if has_dots or len(line) == 1:
+            lines += [path("dot", index, [point, point]) for point in line]
+    return "\n".join([*parts, *lines])
+
+
+def path(kind: str, group: int, points: Iterable[str]) -> str:
+    dashed = " dashed" if group >= COLORS else ""
+    return f'<path class="{kind} c{group % COLORS}{dashed}" d="M{"L".join(points)}"/>'
 
 
 def _points(xs: ndarray, ys: ndarray) -> list[str]:
@@ -295,20 +310,33 @@ def _limits(values: ndarray) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _ticks(low: float, high: float) -> ndarray:
-    """Return two to six round numbers between two limits."""
-    least = (high - low) / 5
+def _ticks(low: float, high: float, most: int) -> dict[float, str]:
+    """Return round numbers between two limits, at least two, and their texts, all in one unit."""
+    least = (high - low) / most
     power = 10.0 ** math.floor(math.log10(least))
     multiples = np.array([1, 2, 5, 10, 20])
     steps = power * multiples
     step = steps[steps >= least][0]
     first = math.ceil(low / step)
-    return step * np.arange(first, high / step)
+    ticks = step * np.arange(first, high / step)
+    largest = abs(ticks).max()
+    letter, size = _unit(largest)
+    digits = 2 + int(math.log10(largest / step))
+    texts = {}
+    for tick in ticks:
+        text = f"{tick / size:.{max(3, digits)}g}{letter}"
+        texts[float(tick)] = text if tick else "0"
+    return texts
 
 
-def _short(number: float) -> str:
+def short(number: float) -> str:
     """Return a number in few characters, such as 1.5M."""
-    for letter, size in SIZES.items():
-        if size <= abs(number) < 1e15:
-            return f"{number / size:.4g}{letter}"
-    return f"{number:.4g}"
+    letter, size = _unit(1.0005 * number)  # 999,999 is 1M
+    return f"{number / size:.3g}{letter}"
+
+
+def _unit(number: float) -> tuple[str, float]:
+    for letter, size in UNITS.items():
+        if size <= abs(number) < 1000 * size:
+            return letter, size
+    return "", 1.0

@@ -10,7 +10,8 @@ from ppo.extras import curves
 
 METRICS = [*curves.TITLES, "approx_kl", "clip_fraction", "entropy"]
 METRICS += ["explained_variance", "value_loss", "steps_per_second"]
-WIDTH, HEIGHT = 360, 220  # of a chart
+SIZE = 360, 220  # of a chart
+SIZE_OF_ONE = 600, 340
 LINE = 22  # of text
 
 
@@ -29,11 +30,7 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
     if path.suffix not in (".svg", ".png", ".pdf"):
         raise ConfigError(f"--output={path}: give a file that ends in .svg, .png or .pdf")
     runs = curves.read_runs(names)
-    known: set[str] = set()
-    for run in runs:
-        for name in run.metrics:
-            if run.last(name) is not None:
-                known.add(name)
+    known = {name for run in runs for name in run.series}
     for name in options.metric:
         if name not in known:
             raise ConfigError(f"--metric={name}: no run has this metric{suggest(name, known)}")
@@ -50,19 +47,22 @@ def picture_of(groups: dict[str, list[curves.Record]], metrics: Any) -> str:
     top = LINE * (len(groups) + 1)
     columns = min(3, len(metrics))
     rows = -(-len(metrics) // columns)
-    row_height = HEIGHT + 2 * LINE
-    size = f'width="{columns * WIDTH}" height="{top + rows * row_height}"'
+    width, height = SIZE_OF_ONE if columns == 1 else SIZE
+    row_height = height + 2 * LINE
+    longest = max(map(len, groups))
+    full_width = max(columns * width, 56 + 7 * longest)
+    size = f'width="{full_width}" height="{top + rows * row_height}"'
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} color="#333">']
     parts.append(f'<style>{curves.STYLE}</style><rect {size} fill="#fff"/>')
     for index, label in enumerate(groups):
         y = LINE * (index + 1)
-        line = f'<path class="curve c{index % curves.COLORS}" d="M16 {y - 4}h16"/>'
+        line = curves.path("curve", index, [f"10 {y - 4}", f"34 {y - 4}"])
         parts.append(f'{line}<text x="40" y="{y}">{escape(label)}</text>')
     for index, name in enumerate(metrics):
         row, column = divmod(index, columns)
         title = escape(f"{curves.TITLES.get(name, name)} over environment steps")
-        chart = curves.draw(groups.values(), name, WIDTH, HEIGHT)
-        place = f"translate({column * WIDTH} {top + row * row_height})"
+        chart = curves.draw(groups.values(), name, width, height)
+        place = f"translate({column * width} {top + row * row_height})"
         parts.append(f'<g transform="{place}"><text x="16" y="{LINE}">{title}</text>')
         parts.append(f'<g transform="translate(0 {LINE + 8})">{chart}</g></g>')
     return "\n".join([*parts, "</svg>\n"])

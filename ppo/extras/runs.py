@@ -1,6 +1,7 @@
 """ppo runs: a table of the runs in a folder."""
 
 import csv
+import shutil
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
@@ -8,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ppo.errors import ConfigError
-from ppo.extras.curves import Record, folders_in, refuse
+from ppo.extras.curves import EVALUATION, RETURN, SUCCESS, Record, folders_in, refuse, short
 
-HEAD = ["run", "state", "environment", "steps", "of", "return", "evaluation", "time"]
+TEXTS = "run", "state", "environment"  # columns; those of numbers are aligned at the right
+# In a narrow terminal, one after another is shortened to so few characters, or left out:
+NARROWED = ("run", 24), ("time", 0), ("of", 0), ("environment", 11), ("run", 16)
 
 
 @dataclass(frozen=True)
@@ -24,37 +27,77 @@ class Flags:
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Print a row for each run, the newest last. Raises ConfigError if there are none."""
     refuse(flags)
-    folder = words[0] if words else options.folder
-    folders = folders_in(Path(folder))
+    folder = Path(words[0] if words else options.folder)
+    folders = folders_in(folder)
     runs = [*map(Record, folders)]
     if not runs:
         raise ConfigError(f"--folder={folder} contains no runs: use another")
-    rows = [HEAD, *map(row_of, runs)]
+    table = table_of(runs)
     if options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows(rows)
+        writer.writerows(table)
         return
-    table = [[*map(text_of, row)] for row in rows]
-    columns = zip(*table, strict=True)
-    widths = [max(map(len, column)) for column in columns]
-    for cells in table:
-        padded = map(str.ljust, cells, widths)
-        print("  ".join(padded).rstrip())
+    columns = {}
+    for name, *values in zip(*table, strict=True):
+        text = short if name in ("steps", "of") else text_of
+        columns[name] = [name, *map(text, values)]
+    start = f"{folder}/"
+    columns["run"] = [x.removeprefix(start) for x in columns["run"]]
+    room = shutil.get_terminal_size((10_000, 1)).columns  # very many, if there is no terminal
+    for name, least in NARROWED:
+        excess = len(_lines(columns)[0]) - room
+        if excess <= 0:
+            break
+        if not least:
+            columns.pop(name)
+            continue
+        texts = columns[name]
+        longest = max(map(len, texts))
+        width = max(least, longest - excess)
+        half = (width - 1) // 2
+        columns[name] = [
+            f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}" if len(text) > width else text
+            for text in texts
+        ]
+    for line in _lines(columns):
+        print(line.rstrip())
 
 
-def row_of(run: Record) -> list[Any]:
-    """Return the values of HEAD."""
+def _lines(columns: dict[str, list[str]]) -> list[str]:
+    aligned = []
+    for name, texts in columns.items():
+        width = max(map(len, texts))
+        side = "<" if name in TEXTS else ">"
+        column = [f"{x:{side}{width}}" for x in texts]
+        aligned.append(column)
+    rows = zip(*aligned, strict=True)
+    return [*map("  ".join, rows)]
+
+
+def table_of(runs: list[Record]) -> list[list[Any]]:
+    """Return the names of columns, and a row for each run."""
+    rows = [*map(row_of, runs)]
+    names = [*rows[0]]
+    if all(row["success"] is None for row in rows):
+        names.remove("success")
+    values = [[*map(row.get, names)] for row in rows]
+    return [names, *values]
+
+
+def row_of(run: Record) -> dict[str, Any]:
     seconds = run.last("seconds") or 0
-    return [
-        run.folder,
-        run.state,
-        run.config["env_name"],
-        run.step,
-        run.total_steps,
-        run.last("episode_return_mean"),
-        run.evaluation(),
-        timedelta(seconds=round(seconds)),
-    ]
+    return {
+        "run": run.folder,
+        "return": run.last(RETURN),
+        "best": run.best(),
+        "last": run.last(EVALUATION),
+        "success": run.last(SUCCESS),
+        "steps": run.step,
+        "of": run.total_steps,
+        "state": run.state,
+        "environment": run.config["env_name"],
+        "time": timedelta(seconds=round(seconds)),
+    }
 
 
 def text_of(value: Any) -> str:
