@@ -18,7 +18,7 @@ from ppo.errors import BadValue, ConfigError
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # pixels of the longer side of an image; smaller arrays are numbers
-IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W), which --frame_stack stacks"
+IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W) with a side of at least 36"
 
 
 class Part(NamedTuple):
@@ -39,7 +39,11 @@ class Part(NamedTuple):
     def array(self, observation: Any) -> ndarray:
         """Return this part of an observation, in the dtype of its space. Raises BadValue."""
         name = f" {self.name}" if self.path else ""
-        return shaped(reduce(getitem, self.path, observation), self.space, name)
+        try:
+            value = reduce(getitem, self.path, observation)
+        except (LookupError, TypeError) as error:
+            raise BadValue(f"its observation lacks{name}") from error
+        return shaped(value, self.space, name)
 
     def vector(self, observation: Any) -> Any:
         """Return the numbers of this part (K,). Raises BadValue for a choice that is not there."""
@@ -103,8 +107,8 @@ class Layout:
     @property
     def hints(self) -> list[str]:
         """What to tell the user of numbers that may be meant as images."""
-        found = [(x, sorted(x.space.shape)) for x in self.vectors if len(x.space.shape) > 1]
-        large = [x for x, (*_, side, longest) in found if longest >= MIN_SIDE <= 2 * side]
+        shapes = [(x, sorted(x.space.shape)) for x in self.vectors if len(x.space.shape) > 1]
+        large = [x for x, (*_, side, _) in shapes if side >= MIN_SIDE // 2]
         return [
             f"{x.name} {x.space.shape} {x.space.dtype} is not an image: {IMAGE_FORMS}"
             for x in large

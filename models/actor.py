@@ -46,9 +46,8 @@ class Actor:
         states: ndarray = EMPTY,
         features: ndarray = EMPTY,
     ) -> ndarray:
-        """Return actions (n, D) for observations (n, *observation), or a dict of them.
-
-        noise: (n, *noise), None for the most likely actions; mask: (n, M) bool, allowed choices.
+        """Return actions (n, D) for observations (n, *observation), or a dict of them. noise:
+        (n, *noise), None for the most likely actions; mask: (n, M) bool, allowed choices.
         Unless they are empty, writes the next states (n, S) and the shared features (n, F)."""
         inputs = self._tensors(observations), self._tensors(states)
         distribution, shared, next_states = self.model.act(*inputs)

@@ -33,10 +33,8 @@ class ActorCritic(nn.Module):
     num_shared_features = 0  # features that policy and value read; workers record them
 
     def forward(self, observations: Any) -> Outputs:
-        """Return the distribution of actions, as policy_head makes it, and values (B,).
-
-        observations: numbers (B, K), float32 if normalized, or images (B, H, W, C) uint8, or a dict
-        of these, by the names of parts."""
+        """Return the distribution of actions, as policy_head makes it, and values (B,), given
+        numbers (B, K), float32 if normalized, or images (B, H, W, C) uint8, or a dict of parts."""
         raise NotImplementedError
 
     def act(self, observations: Any, states: Tensor) -> Step:

@@ -71,10 +71,13 @@ def run(arguments: list[str]) -> None:
     flags = AllFlags()
     flags.update(own)
     if {"--help", "-h", "--help=all"} & {*arguments}:
-        names = [*own] or COMMON
-        if "--help=all" in arguments and not module:
-            names = [*flags, *FLAGS]
-        print(USAGE, help_of({name: flags[name] for name in names}), sep="\n")
+        is_all = "--help=all" in arguments and not module
+        names = [*flags, *FLAGS] if is_all else [*own] or COMMON
+        print(
+            module.__doc__ if module else USAGE,
+            help_of({name: flags[name] for name in names}),
+            sep="\n",
+        )
         return
     words, texts = split(arguments, flags)
     given = checked(texts, flags)  # before anything heavy is imported

@@ -15,6 +15,9 @@ class PPOError(Exception):
 
     exit_code = 1
 
+    def __str__(self) -> str:
+        return str(*self.args[:1])
+
 
 class ConfigError(PPOError, ValueError):
     """A flag, an environment or a model cannot be used."""

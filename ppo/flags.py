@@ -53,6 +53,7 @@ class Flag(NamedTuple):
             int: f"integer{limits}",
             float: f"number{limits}",
             dict: "JSON",
+            str: "string",
             Linear: "linear:<number>",
             Adaptive: "adaptive:<number>",
             Sizes: "sizes like 256,128",

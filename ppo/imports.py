@@ -26,6 +26,8 @@ def import_named(thing: Any, flag: str, base: type | None = None) -> Any:
     path, _, arguments = thing.partition("(") if isinstance(thing, str) else ("", "", "")
     if path:
         place, _, name = path.rpartition(":")
+        if not place:
+            raise ConfigError(f"--{flag}={thing}: give module:Name or file.py:Name")
         found = import_module(place, flag)
         for attribute in name.split("."):
             if not hasattr(found, attribute):

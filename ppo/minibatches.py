@@ -17,9 +17,7 @@ def draw_minibatches(
     sequence_length: int = 1,
     present: ndarray | None = None,
 ) -> Iterator[ndarray]:
-    """Yield the row indices (b,) of the minibatches of all epochs, each row once in each epoch;
-    num_rows = T * N.
-
+    """Yield the row indices (b,) of the minibatches of all epochs, each row once in each epoch.
     Minibatches are --num_minibatches of nearly equal sizes or, given a --batch_size, have that many
     rows (its share, if the batch is a part of the rollout), the last one the rest. There a lone
     row, which has no variance for batch normalization, joins the minibatch before. Sequences of

@@ -61,11 +61,10 @@ def summarize(episodes: Sequence[Episode]) -> Evaluation:
 
 
 class Policy:
-    """Act on observations as environments return them.
-
-    predict plays one episode, from each reset() to the next; predict_batch plays n side by side.
-    Where observations are stacked or the network is recurrent, both remember earlier steps.
-    state: see ppo.state.policy_state; make_actor: from weights (P,) to an actor."""
+    """Act on observations as environments return them. predict plays one episode, from each reset()
+    to the next; predict_batch plays n side by side. Where observations are stacked or the network
+    is recurrent, both remember earlier steps. state: see ppo.state.policy_state; make_actor:
+    weights (P,) -> actor."""
 
     def __init__(self, spaces: Spaces, state: State, make_actor: MakeActor) -> None:
         self.spaces = spaces
@@ -92,9 +91,7 @@ class Policy:
 
     def predict(self, observation: Any, *, stochastic: bool = False, info: Any = None) -> Any:
         """Return the action for an observation of the environment, as its step takes it.
-
-        stochastic: a sample, rather than the most likely action; info: the environment's, which may
-        have an action_mask."""
+        stochastic: sample it, rather than the most likely one; info: may have an action_mask."""
         infos = None if info is None else [info]
         return self.predict_batch([observation], stochastic=stochastic, infos=infos)[0]
 
@@ -172,10 +169,9 @@ class Policy:
         render: str | None = None,
         should_stop: Callable[[], bool] = bool,
     ) -> Evaluation:
-        """Play whole episodes, several side by side; none once should_stop returns true.
-
-        stochastic: sample actions; seed: of the episodes, by default the run's; frames: a list to
-        which images (H, W, 3) of all episodes are appended; render: "human" shows them in a window.
+        """Play whole episodes, several side by side; none once should_stop returns true. seed: of
+        the episodes, by default the run's; stochastic: sample actions; frames: a list to which
+        images (H, W, 3) of all episodes are appended; render: "human" shows them in a window.
         Raises ConfigError, EnvironmentFailed for what the environment raises."""
         if not episodes:
             return Evaluation()
@@ -258,10 +254,9 @@ def _refuse(error: CheckpointError, **kwargs: Any) -> Env:
 
 
 def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **flags: Any) -> Policy:
-    """Load a policy from a run's folder or name (its best checkpoint, if there is one) or a file,
-    to act on the CPU. env: the environment, where it is not the run's or cannot be imported;
-    callbacks: those whose on_model changes the network; flags: of the environment, in place of the
-    run's. Raises CheckpointError."""
+    """Load a policy, to act on the CPU, from a file or a run's folder or name (its best checkpoint,
+    or else its last). env: if not the run's, or if it cannot be imported; callbacks: those whose
+    on_model changes the network; flags: of the environment. Raises CheckpointError."""
     from ppo.models.actor_critic import named_tensors
 
     file = find(path)
@@ -291,8 +286,9 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
         spaces = resolve(config, spaces)
         model = make_model(spaces)
         own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}
-        if own != {name: x.shape for name, x in state.items() if name.startswith("model.")}:
-            raise CheckpointError(f"{file}: its network does not match its config")
+        found = {name: x.shape for name, x in state.items() if name.startswith("model.")}
+        if wrong := {*own.items()} ^ {*found.items()}:
+            raise CheckpointError(f"{file}: its network does not match its config: {min(wrong)[0]}")
         ordered = {name: state[name] for name in own}
         rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
         policy = {**ordered, **rest}

@@ -41,10 +41,8 @@ OWN_METRICS = ("iteration", "step", "seconds", "steps_per_second", "episodes")
 
 
 class Run:
-    """A run, as its loop and callbacks see it.
-
-    config, spaces: its settings and spaces; iteration: how many are done; metrics, rollout, batch:
-    of the last one; stop_reason: why it ends early, or ""."""
+    """A run, as its loop and callbacks see it. config, spaces: its settings and spaces; iteration:
+    how many are done; metrics, rollout, batch: of the last one; stop_reason: why it ends early."""
 
     def __init__(
         self,
@@ -213,6 +211,11 @@ class Run:
         """Number of environment steps so far."""
         return self.iteration * self.config.rollout_size
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all steps are done, or something has stopped the run."""
+        return self.iteration >= self.config.iterations or bool(self.stop_reason)
+
     def is_due(self, every: int | None) -> bool:
         """Return whether this iteration is a multiple of every; False for None."""
         return bool(every and self.iteration % every == 0)
@@ -258,8 +261,7 @@ class Run:
     def evaluate(self, episodes: int | None = None) -> Evaluation:
         """Evaluate the present policy, by default for --eval_episodes. There are no episodes if the
         environment fails. Raises Stopped after a signal."""
-        is_over = self.iteration >= self.config.iterations or bool(self.stop_reason)
-        should_stop = self.signals.any if is_over else self.signals.urgent
+        should_stop = self.signals.any if self.is_over else self.signals.urgent
         try:
             result = self.policy().evaluate(
                 self.config.eval_episodes if episodes is None else episodes,

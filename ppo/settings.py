@@ -57,8 +57,7 @@ def settle(given: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Sett
     spaces = resolve(config, spaces)
     if spaces.has_masks:
         notes.append("action masks are applied, and hidden from the policy")
-    if spaces.config.model in HIDDEN_SIZES:  # others read numbers as they like
-        notes += spaces.layout.hints
+    notes += spaces.layout.hints
     if config.eval_env is not None:
         flag = f"--eval_env={name_of(config.eval_env)}"
         try:

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import gymnasium
@@ -113,7 +114,7 @@ def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequen
         saved = state["config"].get(name)
         texts = [str(x) for x in saved] if isinstance(saved, list) else [str(saved)]
         if not all(_may_import(name, text, path) for text in texts):
-            repeated += "".join(f" --{name}={text}" for text in texts)
+            repeated += "".join(f" --{name}={quote(text)}" for text in texts)
     if repeated:
         raise CheckpointError(
             f"{path} refers to code that is not imported by a checkpoint alone: pass "

@@ -15,11 +15,9 @@ MAX_METRICS = 64  # with the environment's own
 
 
 class EpisodeStatistics:
-    """Average return, length and custom metrics of the last episodes of each environment.
-
-    Of episodes that begin together, the short ones end first: a mean of those that ended last would
-    count the short ones too much. So each environment counts alike, and means have no value until
-    each has ended an episode. waiting: the environments that have not."""
+    """Average return, length and custom metrics of the last episodes of each environment, which
+    count alike: of episodes that begin together the short ones end first, and would count too much.
+    Means have no value until each has ended an episode. waiting: the environments that have not."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs

@@ -42,9 +42,7 @@ class RunSummary:
 def loop(run: "Run") -> None:
     """Train to the end, or until a signal or a callback ends the run (Schulman et al. 2017,
     algorithm 1). Raises Stopped after an urgent signal."""
-    while (
-        run.iteration < run.config.iterations and not run.stop_reason and not run.signals.received
-    ):
+    while not run.is_over and not run.signals.received:
         rollout = run.collect()  # one message to each worker; they write the shared tables
         batch = run.make_batch(rollout)  # advantages, under the weights that collected it
         metrics = run.update(batch)  # epochs of minibatches; publish the new weights
@@ -94,7 +92,10 @@ def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
                 if resumed:
                     restore(run, state, resumed / "checkpoints" / LAST)
                 with RunFolder(config, resumed) as folder:
-                    folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
+                    if resumed and run.is_over:
+                        folder.note(f"all {run.step:,} steps are done: give more --total_steps")
+                    else:
+                        folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
                     return execute(run, folder)
 
 

@@ -91,11 +91,7 @@ def read_runs(names: list[str]) -> list[Record]:
     Raises ConfigError."""
     found = []
     for name in names:
-        folder = Path(name)
-        if not folder.is_dir():
-            folder = Path("runs", name)
-        is_run = (folder / "config.json").exists()
-        runs = [folder] if is_run else folders_in(folder)
+        runs = runs_of(name)
         if not runs:
             raise ConfigError(f"{name} is not a run, as it has no config.json: give another")
         found += runs
@@ -103,6 +99,15 @@ def read_runs(names: list[str]) -> list[Record]:
         raise ConfigError("give the folder of a run, or its name in runs/")
     folders = dict.fromkeys(found)
     return [*map(Record, folders)]
+
+
+def runs_of(name: str) -> list[Path]:
+    """Return the folder of a run, by its path or its name in runs/, or those of all runs in it."""
+    folder = Path(name)
+    if not folder.is_dir():
+        folder = Path("runs", name)
+    is_run = (folder / "config.json").exists()
+    return [folder] if is_run else folders_in(folder)
 
 
 def folders_in(folder: Path) -> list[Path]:

@@ -34,11 +34,17 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     video = values.pop("video")
     if video and Path(video).suffix not in (".mp4", ".gif"):
         raise ConfigError(f"--video={video}: give a file that ends in .mp4 or .gif")
+    from ppo.checkpoint import find
+    from ppo.extras.curves import runs_of
     from ppo.extras.videos import film
     from ppo.policy import load_policy
     from ppo.process import StopSignals
 
+    chosen: list[Any] = []
     for path in paths:
+        runs = runs_of(path)
+        chosen += runs if len(runs) > 1 else [path]
+    for path in chosen:
         with StopSignals() as signals:
             policy = load_policy(path, **flags)
             evaluate: Any = policy.evaluate
@@ -50,7 +56,9 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
         count = len(result.returns)
         num_others = max(1, count - 1)
         interval = 1.96 * result.std / math.sqrt(num_others)
-        text = f"{path}: return {result.mean:.2f} +- {interval:.2f} (95% CI), "
+        file = find(path)
+        which = f" ({file.stem}, step {policy.state['step']:,})" if Path(path) != file else ""
+        text = f"{path}{which}: return {result.mean:.2f} +- {interval:.2f} (95% CI), "
         text += f"standard deviation {result.std:.2f}, {count} episodes"
         for name, value in result.env.items():
             text += f", {name} {value:.4g}"

@@ -54,11 +54,8 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Write the page. Raises ConfigError."""
     curves.refuse(flags)
     runs = curves.read_runs(names)
-    path = Path("comparison.html")
-    if len(runs) == 1:
-        path = runs[0].folder / "report.html"
-    if options.output:
-        path = Path(options.output)
+    usual = runs[0].folder / "report.html" if len(runs) == 1 else "comparison.html"
+    path = Path(options.output or usual)
     if path.suffix != ".html":
         raise ConfigError(f"--output={path}: give a file that ends in .html")
     page = page_of(runs, options.watch)
@@ -151,10 +148,8 @@ def evaluations(run: curves.Record) -> Iterator[str]:
     names.pop("is_success", None)  # the same as success_rate
     rows = []
     for one in recent:
-        own = map(one["env"].get, names)
-        count = len(one["returns"])
-        row = [one["step"], count, one["mean"], one["std"]]
-        rows.append([*row, *own])
+        row = [one["step"], len(one["returns"]), one["mean"], one["std"]]
+        rows.append([*row, *map(one["env"].get, names)])
     yield "<h2>Evaluations</h2>"
     if len(run.evaluations) > RECENT:
         yield f"<p>The last {RECENT} of {len(run.evaluations):,}:</p>"

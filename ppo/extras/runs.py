@@ -52,13 +52,10 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
             columns.pop(name)
             continue
         texts = columns[name]
-        longest = max(map(len, texts))
-        width = max(least, longest - excess)
-        half = (width - 1) // 2
-        columns[name] = [
-            f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}" if len(text) > width else text
-            for text in texts
-        ]
+        width = max(least, max(map(len, texts)) - excess)
+        for number, text in enumerate(texts):
+            if len(text) > width:
+                texts[number] = f"\N{HORIZONTAL ELLIPSIS}{text[1 - width :]}"
     for line in _lines(columns):
         print(line.rstrip())
 
@@ -68,10 +65,8 @@ def _lines(columns: dict[str, list[str]]) -> list[str]:
     for name, texts in columns.items():
         width = max(map(len, texts))
         side = "<" if name in TEXTS else ">"
-        column = [f"{x:{side}{width}}" for x in texts]
-        aligned.append(column)
-    rows = zip(*aligned, strict=True)
-    return [*map("  ".join, rows)]
+        aligned.append([f"{x:{side}{width}}" for x in texts])
+    return [*map("  ".join, zip(*aligned, strict=True))]
 
 
 def table_of(runs: list[Record]) -> list[list[Any]]:

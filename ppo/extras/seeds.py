@@ -48,6 +48,8 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     if not parent and not name:
         raise ConfigError("seeds needs --name=NAME: runs are in runs/NAME/seed-1 and so on")
     folder = Path(parent or f"runs/{name}")
+    if (folder / "config.json").exists():
+        raise ConfigError(f"{folder} is a run of its own: choose another --name")
     first = given.pop("seed", 1)
     seeds = range(first, first + options.count)
     runs = {seed: folder / f"seed-{seed}" for seed in seeds}
