@@ -88,6 +88,8 @@ class Console(Logger):
 
     def on_start(self, run: "Run") -> None:
         show(*self.notes, f"run folder: {run.folder.shown}")
+        if run.iteration and run.is_over:
+            show(f"all {run.step:,} steps are done: train longer with a larger --total_steps")
 
     def on_iteration(self, run: "Run") -> None:
         is_last = run.iteration == run.config.iterations or run.stop_reason

@@ -92,9 +92,7 @@ def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
                 if resumed:
                     restore(run, state, resumed / "checkpoints" / LAST)
                 with RunFolder(config, resumed) as folder:
-                    if resumed and run.is_over:
-                        folder.note(f"all {run.step:,} steps are done: give more --total_steps")
-                    else:
+                    if not (resumed and run.is_over):
                         folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
                     return execute(run, folder)
 

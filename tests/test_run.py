@@ -142,6 +142,13 @@ def test_a_final_evaluation_below_the_threshold_says_so(flags, is_told, tmp_path
     assert (f"--resume={tmp_path} --total_steps=128" in said) == is_told
 
 
+def test_a_complete_run_keeps_its_settings(tmp_path):
+    train(Counting, tmp_path, 1)
+    before = (tmp_path / "config.json").read_text()
+    train(Counting, tmp_path, 1, learning_rate=7.0)
+    assert (tmp_path / "config.json").read_text() == before
+
+
 def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(3)
