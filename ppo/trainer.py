@@ -44,9 +44,9 @@ def loop(run: "Run") -> None:
     algorithm 1). Raises Stopped after an urgent signal."""
     while not run.is_over and not run.signals.received:
         rollout = run.collect()  # one message to each worker; they write the shared tables
-        batch = run.make_batch(rollout)  # advantages, under the weights that collected it
+        batch = run.make_batch(rollout)  # advantages, by the weights that collected it
         metrics = run.update(batch)  # epochs of minibatches; publish the new weights
-        run.end_iteration(metrics)  # callbacks log, evaluate, save and stop; the state is taken
+        run.end_iteration(metrics)  # callbacks log, evaluate, save and stop; take the state
 
 
 def train(
