@@ -30,8 +30,8 @@ from ppo.process import core_numbers
 SECONDS_TO_LOOK = 0.05  # at workers, and at signals
 SECONDS_TO_START = 60.0  # a worker may take this long to get ready, or --step_timeout
 SECONDS_TO_CLOSE = 1.0
-MAX_LOST = 10  # workers in SECONDS_OF_LOST
-SECONDS_OF_LOST = 600
+MAX_LOST_WORKERS = 10  # workers in LOST_WITHIN_SECONDS
+LOST_WITHIN_SECONDS = 600
 READY = "ready"
 PR_SET_PDEATHSIG = 1  # of Linux's prctl.h
 # Set to 1 in workers: one thread each, and no file of the working folder hides Python's modules.
@@ -183,7 +183,7 @@ class WorkerPool:
         self.columns = slice(ids.start, ids.stop)
         self.file = open_memory()
         self.should_stop = should_stop
-        self.lost: list[float] = []
+        self.lost_at: list[float] = []
         self.sampler: Any = None
         cores = core_numbers()
         if len(cores) != num_workers or config.inference == "learner":
@@ -256,9 +256,9 @@ class WorkerPool:
         if self.should_stop():
             raise Stopped
         now = time.monotonic()
-        self.lost = [x for x in self.lost if now - x < SECONDS_OF_LOST] + [now]
-        if len(self.lost) > MAX_LOST:
-            sentence = f"more than {MAX_LOST} workers failed in ten minutes; the last one: "
+        self.lost_at = [x for x in self.lost_at if now - x < LOST_WITHIN_SECONDS] + [now]
+        if len(self.lost_at) > MAX_LOST_WORKERS:
+            sentence = f"more than {MAX_LOST_WORKERS} workers failed in ten minutes; the last one: "
             raise TrainingError(sentence + cause, details)
         self.on_lost(f"warning: a worker was replaced: {cause}", details)
         worker.end()

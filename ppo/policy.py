@@ -264,7 +264,7 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
     flags |= {} if env is None else {"env_name": env}
     given = checked(flags, flags_of(Config))
     saved = saved_flags(file, state, given)
-    if "env_name" in given:
+    if "env_name" in given:  # rather than the run's --eval_env
         saved["eval_env"] = given.get("eval_env")
     callbacks = make_callbacks(callbacks)
     callbacks += make_extras(saved, callbacks)

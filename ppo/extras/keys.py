@@ -80,7 +80,7 @@ def some_trunk(
             if name == key or is_within:
                 found[name] = space
         if not found:
-            raise ConfigError(f"--{flag}={key} is not part{suggest(key, known)}")
+            raise ConfigError(f"--{flag}={key} is not an observed part{suggest(key, known)}")
         chosen |= found
     if len(chosen) == len(known):
         return make_trunk(spaces, size)
