@@ -14,7 +14,9 @@ from typing import Any
 from benchmarks import harness
 
 PLAIN = {"num_workers": 0, "logger": "none", "eval_episodes": 100}
-ROBOT = f"{harness.ROOT}/benchmarks/environments/robot.py:Robot"
+ENVIRONMENTS = f"{harness.ROOT}/benchmarks/environments"
+ROBOT = f"{ENVIRONMENTS}/robot.py:Robot"
+CAR_RACING = f"{ENVIRONMENTS}/car_racing.py:CarRacing"
 BOXES = ((-1, 1), (-3, 3), (-3.01, 3.01), (0, 1), (-0.4, 0.4), (-40, 40))
 
 
@@ -44,7 +46,7 @@ TABLES = {
         "Pusher-v5": run_of("Pusher-v5", total_steps=100_000),
         "LunarLanderContinuous-v3": run_of("LunarLanderContinuous-v3"),
         "Humanoid-v5": run_of("Humanoid-v5", total_steps=500_000),
-        "CarRacing-v3": run_of("CarRacing-v3", total_steps=500_000),
+        "CarRacing-v3": run_of(CAR_RACING, preset="CarRacing-v3", total_steps=500_000),
     },
     "stagger": {
         **rollouts_of("Pendulum-v1"),

@@ -63,7 +63,7 @@ class RecordEpisode(Wrapper):
 
 def episode_metrics(info: Values) -> dict[str, float]:
     """Return the finite numbers in the info of an episode's last step and in its "episode_metrics",
-    by name; is_success also as success_rate."""
+    by name; is_success as success_rate."""
     metrics = {}
     for key, value in {**info, **(info.get("episode_metrics") or {})}.items():
         if getattr(value, "size", None) == 1:
@@ -72,7 +72,7 @@ def episode_metrics(info: Values) -> dict[str, float]:
         if is_name and isinstance(value, (int, float)) and math.isfinite(value):
             metrics[key] = float(value)
     if "is_success" in metrics:
-        metrics["success_rate"] = metrics["is_success"]
+        metrics["success_rate"] = metrics.pop("is_success")
     return metrics
 
 

@@ -58,7 +58,7 @@ class Curriculum(Callback):
         self.set_shares(run)
 
     def on_episode(self, run: Run, episode: Episode) -> None:
-        self.wins[int(episode.metrics["level"])].append(episode.metrics["is_success"])
+        self.wins[int(episode.metrics["level"])].append(episode.metrics["success_rate"])
 
     def on_iteration(self, run: Run) -> None:
         self.set_shares(run)

@@ -75,7 +75,7 @@ def suggest(word: str, known: Iterable[str]) -> str:
     names = sorted(known)
     if close := get_close_matches(word, names, 1):
         return f"; did you mean {close[0]}?"
-    return f"; choose from {', '.join(names)}" if len(names) < 20 else ""
+    return f"; choose from {', '.join(names)}" if len(names) < 40 else ""
 
 
 def reason(error: BaseException) -> str:

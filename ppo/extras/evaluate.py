@@ -36,6 +36,7 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
         raise ConfigError(f"--video={video}: give a file that ends in .mp4 or .gif")
     from ppo.checkpoint import find
     from ppo.extras.curves import runs_of
+    from ppo.extras.runs import print_table
     from ppo.extras.videos import film
     from ppo.policy import load_policy
     from ppo.process import StopSignals
@@ -44,22 +45,31 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     for path in paths:
         runs = runs_of(path)
         chosen += runs if len(runs) > 1 else [path]
-    for path in chosen:
-        with StopSignals() as signals:
-            policy = load_policy(path, **flags)
-            evaluate: Any = policy.evaluate
-            if video:
-                evaluate = partial(film, policy, Path(video))
-            result = evaluate(**values, should_stop=signals.any)
-        if signals.received:
-            raise Interrupted(f"{signals.received.name}: stopped", signals.received)
-        count = len(result.returns)
-        num_others = max(1, count - 1)
-        interval = 1.96 * result.std / math.sqrt(num_others)
-        file = find(path)
-        which = f" ({file.stem}, step {policy.state['step']:,})" if Path(path) != file else ""
-        text = f"{path}{which}: return {result.mean:.2f} +- {interval:.2f} (95% CI), "
-        text += f"standard deviation {result.std:.2f}, {count} episodes"
-        for name, value in result.env.items():
-            text += f", {name} {value:.4g}"
-        print(text)
+    rows: list[dict[str, Any]] = []
+    try:
+        for path in chosen:
+            with StopSignals() as signals:
+                policy = load_policy(path, **flags)
+                evaluate: Any = policy.evaluate
+                if video:
+                    evaluate = partial(film, policy, Path(video))
+                result = evaluate(**values, should_stop=signals.any)
+            if signals.received:
+                raise Interrupted(f"{signals.received.name}: stopped", signals.received)
+            num_others = max(1, len(result.returns) - 1)
+            rows.append(
+                {
+                    "run": path,
+                    "checkpoint": find(path).stem,
+                    "step": policy.state["step"],
+                    "episodes": len(result.returns),
+                    "return": result.mean,
+                    "95% CI": f"+-{1.96 * result.std / math.sqrt(num_others):.3g}",
+                    "std": result.std,
+                    **result.env,
+                }
+            )
+    finally:
+        if rows:
+            names = [*dict.fromkeys(name for row in rows for name in row)]
+            print_table([names, *([*map(row.get, names)] for row in rows)])

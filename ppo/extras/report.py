@@ -19,7 +19,7 @@ from ppo.extras.runs import table_of, text_of
 SECONDS = 10  # between two versions of a page, while a run trains
 REFRESH = f'<meta http-equiv="refresh" content="{SECONDS}">'
 RECENT = 20  # evaluations and notes that are shown
-HIDDEN = "iteration", "step", "seconds", "episodes", "gradient_steps", "env/is_success"
+HIDDEN = "iteration", "step", "seconds", "episodes", "gradient_steps"
 CSS = """
 :root { color-scheme: light dark; --page: #fff; --card: #f3f4f7; --text: #1f2430; --faint: #5f6775 }
 @media (prefers-color-scheme: dark) {
@@ -145,7 +145,6 @@ def evaluations(run: curves.Record) -> Iterator[str]:
     """Yield a table of evaluations, the newest first."""
     recent = run.evaluations[: -RECENT - 1 : -1]
     names = dict.fromkeys(name for one in recent for name in one["env"])
-    names.pop("is_success", None)  # the same as success_rate
     rows = []
     for one in recent:
         row = [one["step"], len(one["returns"]), one["mean"], one["std"]]

@@ -11,9 +11,8 @@ from typing import Any
 from ppo.errors import ConfigError
 from ppo.extras.curves import EVALUATION, RETURN, SUCCESS, Record, folders_in, refuse, short
 
-TEXTS = "run", "state", "environment"  # columns; those of numbers are aligned at the right
-# In a narrow terminal, one after another is shortened to so few characters, or left out:
-NARROWED = ("run", 24), ("time", 0), ("of", 0), ("environment", 11), ("run", 16)
+TEXTS = "run", "checkpoint", "state", "environment"  # columns; numbers are aligned at the right
+LEFT_OUT = "time", "of", "environment"  # in a narrow terminal, one after another
 
 
 @dataclass(frozen=True)
@@ -37,25 +36,22 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows(table)
         return
+    start = f"{folder}/"
+    for row in table:
+        row[0] = str(row[0]).removeprefix(start)
+    print_table(table)
+
+
+def print_table(table: list[list[Any]]) -> None:
+    """Print a table, the first row of which names its columns, fewer in a narrow terminal."""
     columns = {}
     for name, *values in zip(*table, strict=True):
         text = short if name in ("steps", "of") else text_of
         columns[name] = [name, *map(text, values)]
-    start = f"{folder}/"
-    columns["run"] = [x.removeprefix(start) for x in columns["run"]]
     room = shutil.get_terminal_size((10_000, 1)).columns  # very many, if there is no terminal
-    for name, least in NARROWED:
-        excess = len(_lines(columns)[0]) - room
-        if excess <= 0:
-            break
-        if not least:
-            columns.pop(name)
-            continue
-        texts = columns[name]
-        width = max(least, max(map(len, texts)) - excess)
-        for number, text in enumerate(texts):
-            if len(text) > width:
-                texts[number] = f"\N{HORIZONTAL ELLIPSIS}{text[1 - width :]}"
+    for name in LEFT_OUT:
+        if len(_lines(columns)[0]) > room:
+            columns.pop(name, None)
     for line in _lines(columns):
         print(line.rstrip())
 
@@ -75,8 +71,7 @@ def table_of(runs: list[Record]) -> list[list[Any]]:
     names = [*rows[0]]
     if all(row["success"] is None for row in rows):
         names.remove("success")
-    values = [[*map(row.get, names)] for row in rows]
-    return [names, *values]
+    return [names, *([*map(row.get, names)] for row in rows)]
 
 
 def row_of(run: Record) -> dict[str, Any]:

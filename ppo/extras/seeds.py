@@ -16,6 +16,8 @@ from typing import Any
 from ppo.config import flag
 from ppo.errors import ConfigError, Interrupted, PPOError
 from ppo.extras import LAUNCHERS
+from ppo.extras.curves import EVALUATION, Record
+from ppo.extras.runs import print_table, table_of
 from ppo.process import StopSignals, available_cores, core_numbers
 
 SECONDS_TO_LOOK = 0.1  # at the processes of runs
@@ -148,16 +150,10 @@ def prepare(cores: list[int]) -> None:
 
 
 def print_results(runs: dict[int, Path]) -> None:
-    """Print the mean return of each run's evaluation, and the mean and median of these."""
-    means: dict[str, float | None] = {}
-    for seed, folder in runs.items():
-        text = (folder / "summary.json").read_text()
-        summary = json.loads(text)
-        means[f"seed {seed}"] = summary["evaluation"]["mean"]
-    found = [x for x in means.values() if x is not None]
+    """Print a table of the runs, and the mean and median of their evaluations."""
+    records = [*map(Record, runs.values())]
+    if records:
+        print_table(table_of(records))
+    found = [x for x in (run.last(EVALUATION) for run in records) if x is not None]
     if found:
-        means["mean"] = fmean(found)
-        means["median"] = median(found)
-    for name, mean in means.items():
-        text = "-" if mean is None else f"{mean:.2f}"
-        print(f"{name:10}", text)
+        print(f"evaluations: mean {fmean(found):.2f}, median {median(found):.2f}")

@@ -31,8 +31,8 @@ def make_vector(
     is_skipping = config.frame_skip not in ("auto", 1)
     if config.wrapper or is_skipping:
         raise ConfigError(
-            f"--wrapper and --frame_skip: {spec.id} steps several environments at once: leave them "
-            "out, or do it where these are made"
+            f"{spec.id} steps several environments at once: give --frame_skip=1 and no --wrapper, "
+            "or do both where these are made"
         )
     make: Any = spec.entry_point
     limit = config.max_episode_steps
