@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,6 +83,14 @@ def chosen(parser: argparse.ArgumentParser, names: str, known: Iterable[str]) ->
 
 def num_cores() -> int:
     return len(os.sched_getaffinity(0))
+
+
+def thread_per_core() -> ThreadPoolExecutor:
+    """Return threads whose processes keep to a core each: threads of torch on shared cores wait."""
+    cores = [*os.sched_getaffinity(0)]
+    return ThreadPoolExecutor(
+        len(cores), initializer=lambda: os.sched_setaffinity(0, {cores.pop()})
+    )
 
 
 def git(*arguments: str) -> str:

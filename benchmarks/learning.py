@@ -16,9 +16,7 @@ same command resumes a run that was interrupted.
 --sb3 trains also Stable-Baselines3's PPO with so many seeds by the values of RL-Baselines3-Zoo, for
 as many steps as ours, rounded up to whole rollouts. Writes results/learning.md."""
 
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -91,13 +89,8 @@ def train_by_sb3(name: str, steps: int, seed: int) -> harness.Result:
 
 
 def side_by_side(train: Callable[[int], harness.Result], seeds: range) -> list[harness.Result]:
-    """Train some seeds, one per core at a time: threads on shared cores would wait."""
-    cores = [*os.sched_getaffinity(0)]
-
-    def settle() -> None:
-        os.sched_setaffinity(0, {cores.pop()})
-
-    with ThreadPoolExecutor(len(cores), initializer=settle) as threads:
+    """Train some seeds, one per core at a time."""
+    with harness.thread_per_core() as threads:
         return [*threads.map(train, seeds)]
 
 
