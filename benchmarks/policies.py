@@ -22,10 +22,12 @@ def evaluate(name: str, episodes: int) -> harness.Result:
     flags = harness.command_of({"episodes": episodes, "seed": SEED})
     command = [*harness.MAIN, "evaluate", str(path), *flags]
     done = subprocess.run(command, cwd=harness.ROOT, stdout=subprocess.PIPE, text=True)
-    numbers = re.search(r"return (\S+) \+- (\S+)", done.stdout)
-    if not numbers:
+    if done.returncode:
         raise SystemExit(f"{path} could not be evaluated")
-    return {"mean": float(numbers[1]), "interval": float(numbers[2]), "episodes": episodes}
+    names, values = [re.split(" {2,}", line) for line in done.stdout.splitlines()]
+    found = dict(zip(names, values, strict=True))
+    mean = float(found["return"].replace(",", ""))
+    return {"mean": mean, "interval": float(found["95% CI"].strip("+-")), "episodes": episodes}
 
 
 def show(results: harness.Result, cards: harness.Result) -> str:

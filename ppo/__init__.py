@@ -23,7 +23,7 @@ PLACES = {
     "load_policy": "ppo.policy",
     "train": "ppo.trainer",
 }
-__version__ = "3.0.dev0"
+__version__ = "3.0.0"
 
 
 def __getattr__(name: str) -> Any:
