@@ -26,8 +26,8 @@ def evaluate(name: str, episodes: int) -> harness.Result:
         raise SystemExit(f"{path} could not be evaluated")
     names, values = [re.split(" {2,}", line) for line in done.stdout.splitlines()]
     found = dict(zip(names, values, strict=True))
-    mean = float(found["return"].replace(",", ""))
-    return {"mean": mean, "interval": float(found["95% CI"].strip("+-")), "episodes": episodes}
+    mean, std = [float(found[name].replace(",", "")) for name in ("return", "std")]
+    return {"mean": mean, "interval": 1.96 * std / (episodes - 1) ** 0.5, "episodes": episodes}
 
 
 def show(results: harness.Result, cards: harness.Result) -> str:

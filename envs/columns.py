@@ -27,9 +27,6 @@ class SingleColumns:
         for index in worker.env_ids:
             worker.beat()
             env = spaces.make_env(first + index, **options)
-            if env.observation_space.shape != spaces.observations.shape:
-                found = env.observation_space
-                raise ConfigError(f"environment {index} observes {found}, unlike the first one")
             self.envs.append(env)
         self.readers: dict[int, Reader] = {}
         self.is_plain = spaces.layout.is_plain
@@ -57,11 +54,11 @@ class SingleColumns:
             with calling(name, ConfigError):
                 observation, info = env.reset(seed=0)
                 check_finite(read(observation), "it")
-                has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
-                if not has_masks:
+                if ACTION_MASK not in info:
                     acts.seed(0)
-                    observation, reward, *_ = env.step(acts.sample())
+                    observation, reward, *_, info = env.step(acts.sample())
                     check_finite({**read(observation), "rewards": reward}, "it")
+                has_masks = ACTION_MASK in info and mask_converter(acts)(info[ACTION_MASK]).size > 0
         finally:
             with suppress(BaseException):
                 env.close()

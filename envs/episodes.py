@@ -50,7 +50,10 @@ class RecordEpisode(Wrapper):
     def reset(self, **options: Any) -> Any:
         self.total = 0.0
         self.length = 0
-        return self.env.reset(**options)
+        results = self.env.reset(**options)
+        if not (isinstance(results, tuple) and [*map(type, results[1:])] == [dict]):
+            raise BadValue(f"its reset returned {results!r:.200}, not (observation, info)")
+        return results
 
     def step(self, action: Any) -> Step:
         observation, reward, terminated, truncated, info = five(self.env.step(action))

@@ -14,7 +14,7 @@ from numpy import ndarray
 
 from ppo.config import Config
 from ppo.envs.spaces import Path, holds_numbers, leaves
-from ppo.errors import BadValue, ConfigError
+from ppo.errors import BadValue
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # pixels of the longer side of an image; smaller arrays are numbers
@@ -72,10 +72,6 @@ class Layout:
             for path, leaf in leaves(space)
             if holds_numbers(leaf)
         ]
-        for part in found:
-            paths = [x.path for x in found if x.name == part.name]
-            if len(paths) > 1:
-                raise ConfigError(f"the parts {paths} of observations are all named {part.name}")
         self.vectors = [part for part in found if not part.is_image]
         self.images = [part for part in found if part.is_image]
         self.has_numbers = bool(self.vectors)

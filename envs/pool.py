@@ -229,9 +229,8 @@ class WorkerPool:
         return merged(reports)
 
     def call(self, *command: Any, only: AnyWorker | None = None) -> list[Any]:
-        """Call a method of all workers, or of one, by its name and arguments, and return their
-        replies; a worker that is lost is replaced. Raises Stopped, and TrainingError after too many
-        losses."""
+        """Call a method of all workers, or of one, by its name and arguments, and return replies.
+        A worker that is lost is replaced. Raises Stopped, TrainingError after too many losses."""
         workers = [only] if only else self.workers
         for worker in workers:
             worker.send(*command)

@@ -1,5 +1,6 @@
 """Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
+import traceback
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
@@ -89,7 +90,8 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
     except PPOError:
         raise
     except Exception as error:
-        raise ConfigError(f"--model={name_of(name)} cannot be used ({reason(error)})") from error
+        message = f"--model={name_of(name)} cannot be used ({reason(error)})"
+        raise ConfigError(message, traceback.format_exc()) from error
     return model
 
 

@@ -126,7 +126,7 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
         if not is_joined:
             is_bool = name in flags and bool in flags[name].kinds
             follows = rest and not rest[0].startswith("--")
-            if is_bool and not (follows and rest[0].lower() in BOOLS):
+            if is_bool and not (follows and rest[0].lower() in {*BOOLS, "auto"}):
                 text = "true"
             elif follows:
                 text = rest.pop(0)

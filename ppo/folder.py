@@ -9,7 +9,7 @@ from typing import Any
 
 from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
-from ppo.errors import CheckpointError, ConfigError, RunInUse
+from ppo.errors import CheckpointError, ConfigError, RunInUse, SaveFailed, reason
 
 WRITTEN = "config.json metrics.csv evaluations.jsonl summary.json checkpoints/best.safetensors"
 
@@ -57,7 +57,6 @@ class RunFolder:
             left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}
             self.lock = (self.path / "lock").open("a")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            remove_temporary(self.path)
         except BlockingIOError as error:
             raise RunInUse(f"another process trains in {path}: use another --run_dir") from error
         except OSError as error:
@@ -66,7 +65,9 @@ class RunFolder:
                 "another by --run_dir"
             ) from error
         # A run that was killed before its first checkpoint is begun again by --resume=auto.
-        is_begun = {"lock", "config.json"} <= left and "summary.json" not in left
+        is_saved = (self.checkpoints / LAST).exists()  # by another process, just now
+        is_begun = "config.json" in left or left == {"lock", "checkpoints"}
+        is_begun &= "lock" in left and "summary.json" not in left and not is_saved
         if not resumed and left - {"lock"} and not (config.resume and is_begun):
             self.lock.close()
             if "lock" not in left:
@@ -78,6 +79,7 @@ class RunFolder:
 
     def __enter__(self) -> "RunFolder":
         self.checkpoints.mkdir(exist_ok=True)
+        remove_temporary(self.path)
         remove_temporary(self.checkpoints)
         return self
 
@@ -97,17 +99,21 @@ class RunFolder:
             file.write(f"{sentence}\n{details}")
 
     def write_json(self, name: str, content: Any) -> None:
-        """Write a file of JSON, completely or not at all. Raises OSError."""
-        write(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        """Write a file of JSON, completely or not at all. Raises SaveFailed."""
+        try:
+            write(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        except OSError as error:
+            raise SaveFailed(f"{self.shown / name} cannot be written ({reason(error)})") from error
 
 
 def _new_folder(config: Config) -> Path:
     name = name_of(config.env_name).rpartition(":")[2]
     name = name.rpartition("/")[2].partition("(")[0] or "run"
+    Path("runs").mkdir(exist_ok=True)  # raises FileExistsError for a link to nowhere
     number = 0
     while True:
         number += 1
         with suppress(FileExistsError):
             path = Path("runs", f"{name}-{number}")
-            path.mkdir(parents=True)
+            path.mkdir()
             return path

@@ -296,7 +296,7 @@ class Learner:
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
             "idle": [*self.idle],
-            "moments": [*moments],
+            "moments": sorted(moments),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING
 
 from ppo.callbacks import Callback
@@ -80,7 +79,7 @@ def show(*lines: str) -> None:
 
 class Console(Logger):
     """Print a line every few seconds, the result of each evaluation, and what to try if the final
-    one is below training or the environment's reward_threshold. notes: to print first."""
+    one is below the environment's reward_threshold. notes: to print first."""
 
     def __init__(self, notes: Sequence[str]) -> None:
         self.notes = notes
@@ -112,19 +111,13 @@ class Console(Logger):
     def on_evaluation(self, run: "Run", result: "Evaluation") -> None:
         self.result = result
         if result.returns:
-            spread = f"{result.mean:.1f} +- {result.std:.1f} (standard deviation)"
+            spread = f"{result.mean:.4g} +- {result.std:.3g} (standard deviation)"
             show(f"evaluation: return {spread}, {len(result.returns)} episodes")
 
     def on_end(self, run: "Run") -> None:
         result = self.result
-        if result.mean is None or result.std is None or not run.iteration:
+        if result.mean is None or not run.iteration:
             return
-        trained = [] if run.episodes.waiting else run.episodes.returns
-        if trained and run.config.eval_env is None:
-            spread = max(pstdev(trained), result.std, 0.05 * abs(fmean(trained)))
-            if fmean(trained) - result.mean > spread * max(1, 3 / len(result.returns) ** 0.5):
-                why = "the evaluation, with deterministic actions, is far below training"
-                show(f"{why}: try ppo evaluate {run.folder.shown} --stochastic")
         spec = run.spaces.of_evaluations().make_env.spec
         threshold = spec.reward_threshold
         if threshold is not None and result.mean < threshold:

@@ -28,9 +28,9 @@ def draw_minibatches(
     for _ in range(config.num_epochs):
         order = torch.randperm(num_sequences, generator=generator).numpy()
         count = config.num_minibatches
-        if present is not None and sequence_length == 1:
-            order = order[present[order]]
-            count = max(1, min(count, len(order) // 2))
+        if present is not None:  # leave out steps or sequences without any
+            order = order[np.any(present[rows], axis=0)[order]]
+            count = max(1, min(count, len(order) // (2 if sequence_length == 1 else 1)))
         if config.batch_size:
             share = config.batch_size * num_rows // config.rollout_size
             size = max(1, share // sequence_length)

@@ -197,7 +197,7 @@ def _make_minibatch(learner: Learner, random: np.random.Generator) -> Batch:
     spread = torch.from_numpy(random.uniform(-3, 3, (4, NUM_ROWS))).float()
     return batch | {
         "actions": actions,
-        "log_probs": distribution.log_prob(actions) + now.clip_coef * spread[0],
+        "log_probs": distribution.log_prob(actions) + min(1, now.clip_coef) * spread[0],
         "values": values + value_clip * spread[1],
         "returns": values + 3 * value_clip * spread[2],
         "advantages": spread[3] + 0.5,

@@ -19,7 +19,7 @@ from ppo.envs.make import EnvMaker, Spaces, calling, check_finite, columns_of
 from ppo.envs.normalize import Arrays, NormalizeObservation
 from ppo.envs.observations import Reader
 from ppo.envs.sampler import MakeActor, observer
-from ppo.envs.seeding import Stream, integer_seed
+from ppo.envs.seeding import Stream, integer_seed, seed_sequence
 from ppo.envs.spaces import ACTION_MASK, action_converter, from_json, mask_converter
 from ppo.envs.worker import Worker, table_shapes
 from ppo.errors import CheckpointError, ConfigError, reason
@@ -82,7 +82,7 @@ class Policy:
         self.observe = observer(spaces.layout, normalize)
         self.to_actions = action_converter(spaces.actions)
         self.to_mask = mask_converter(spaces.actions)
-        self.generator = np.random.default_rng(self.config.seed)
+        self.generator = np.random.default_rng(seed_sequence(self.config.seed, Stream.ACTION))
         self.reset()
 
     def reset(self) -> None:
@@ -165,30 +165,25 @@ class Policy:
         num_envs: int = 8,
         stochastic: bool = False,
         seed: int | None = None,
-        frames: list[ndarray] | None = None,
         render: str | None = None,
+        wrap: Callable[[Env], Env] = lambda env: env,
         should_stop: Callable[[], bool] = bool,
     ) -> Evaluation:
-        """Play whole episodes, several side by side; none once should_stop returns true. seed: of
-        the episodes, by default the run's; stochastic: sample actions; frames: a list to which
-        images (H, W, 3) of all episodes are appended; render: "human" shows them in a window.
-        Raises ConfigError, EnvironmentFailed for what the environment raises."""
+        """Play whole episodes, several side by side; none once should_stop returns true. seed: by
+        default the run's; stochastic: sample actions; render: a render_mode, such as "human", in
+        which one environment plays, within wrap. Raises ConfigError, EnvironmentFailed."""
         if not episodes:
             return Evaluation()
         seed = self.config.seed if seed is None else seed
         seeds = [integer_seed(seed, Stream.EVALUATION, x) for x in range(episodes)]
-        mode = render if frames is None else "rgb_array"
         size_of = columns_of(self.spaces.make_env).size_of_evaluation
-        num_envs = 1 if mode else size_of(self.spaces.make_env, num_envs, episodes)
+        num_envs = 1 if render else size_of(self.spaces.make_env, num_envs, episodes)
         with calling(self.spaces.make_env.spec.id):
-            play = Play(self, seeds, num_envs, stochastic, render_mode=mode)
-            env = play.columns.envs[0]
+            play = Play(self, seeds, num_envs, stochastic, render_mode=render)
             try:
-                if frames is not None and env.render_mode != mode:
-                    raise ConfigError(f"the environment cannot render {mode}")
+                if render:
+                    play.columns.envs[0] = wrap(play.columns.envs[0])
                 while play.play_step():
-                    if frames is not None:
-                        frames.append(np.asarray(env.render()))
                     if should_stop():
                         return Evaluation()
             finally:
@@ -219,7 +214,7 @@ class Play(Worker):
         tables = {name: np.zeros(*about) for name, about in shapes.items()}
         self.policy = policy
         self.seeds = seeds
-        self.generator = np.random.default_rng(seeds[0]) if stochastic else None
+        self.generator = np.random.default_rng([seeds[0], Stream.ACTION]) if stochastic else None
         self.num_begun = 0
         self.playing = [-1] * num_envs  # the number of each column's episode
         self.found: dict[int, Episode] = {}
@@ -288,7 +283,8 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
         own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}
         found = {name: x.shape for name, x in state.items() if name.startswith("model.")}
         if wrong := {*own.items()} ^ {*found.items()}:
-            raise CheckpointError(f"{file}: its network does not match its config: {min(wrong)[0]}")
+            saved_as = f"saved with --model={saved.get('model')}"
+            raise CheckpointError(f"{file}: its network, {saved_as}, differs in {min(wrong)[0]}")
         ordered = {name: state[name] for name in own}
         rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
         policy = {**ordered, **rest}

@@ -261,7 +261,8 @@ class Run:
     def evaluate(self, episodes: int | None = None) -> Evaluation:
         """Evaluate the present policy, by default for --eval_episodes. There are no episodes if the
         environment fails. Raises Stopped after a signal."""
-        should_stop = self.signals.any if self.is_over else self.signals.urgent
+        is_taken = self.state.get("iteration") == self.iteration
+        should_stop = self.signals.any if self.is_over and is_taken else self.signals.urgent
         try:
             result = self.policy().evaluate(
                 self.config.eval_episodes if episodes is None else episodes,
@@ -274,6 +275,16 @@ class Run:
         if should_stop():
             raise Stopped
         self.notify("on_evaluation", result)
+        return result
+
+    def finish(self) -> Evaluation:
+        """Evaluate the last state, which may be the best one. Raises Stopped, SaveFailed."""
+        result = self.evaluate()
+        if self.config.eval_every and result.mean is not None and result.mean > self.best:
+            self.best = self.state["best"] = result.mean
+            self.is_best = True
+            if failure := self.save_state():
+                raise SaveFailed(failure)
         return result
 
     def notify(self, method: str, *arguments: Any) -> None:

@@ -72,8 +72,7 @@ def take(run: "Run") -> State:
 
 
 def restore(run: "Run", state: State, path: Path) -> None:
-    """Restore a state in a new run. Raises CheckpointError, with the name of its file, if it does
-    not fit."""
+    """Restore a state in a new run. Raises CheckpointError, which names the file."""
     try:
         run.learner.load_state_dict(state)
         run.normalize.statistics.load_state_dict(select("normalize_observation", state))

@@ -12,7 +12,7 @@ from ppo.callbacks import Callback, make_callbacks, make_extras
 from ppo.checkpoint import LAST, State, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import WorkerPool
-from ppo.errors import Interrupted, SaveFailed, Stopped, reason
+from ppo.errors import Interrupted, Stopped
 from ppo.extras import LAUNCHERS
 from ppo.flags import AllFlags, checked
 from ppo.folder import RunFolder, find_resumed
@@ -77,7 +77,7 @@ def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
         for variable, path in LAUNCHERS.items():
             if variable in os.environ:
                 return resolve_name(path)(given, callbacks, signals)
-        settings, callbacks, resumed, state = prepare(given, callbacks)
+        settings, callbacks, resumed, _ = prepare(given, callbacks)
         config = settings.spaces.config
         num_threads = config.threads
         if num_threads == "auto":
@@ -89,9 +89,10 @@ def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
 
             with training_process(num_threads):
                 run = Run(settings, pool, callbacks, signals)
-                if resumed:
-                    restore(run, state, resumed / "checkpoints" / LAST)
                 with RunFolder(config, resumed) as folder:
+                    last = folder.checkpoints / LAST
+                    if resumed:  # load it again: until now, another process may have gone on
+                        restore(run, load(last), last)
                     if not (resumed and run.is_over):
                         folder.write_json("config.json", {**config.to_json(), **run.extra_flags})
                     return execute(run, folder)
@@ -132,7 +133,7 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
         finally:
             run.close()
         if not run.signals.received:
-            evaluation = run.evaluate()
+            evaluation = run.finish()
     if received := run.signals.received:
         raise Interrupted(
             f"{received.name}: saved after step {run.state.get('step', 0):,}; continue with "
@@ -147,9 +148,6 @@ def execute(run: "Run", folder: RunFolder) -> RunSummary:
         seconds=round(run.seconds, 3),
         reason=run.stop_reason or None,
     )
-    try:
-        folder.write_json("summary.json", asdict(summary))
-    except OSError as error:
-        raise SaveFailed(f"summary.json cannot be written ({reason(error)})") from error
+    folder.write_json("summary.json", asdict(summary))
     run.notify("on_end")
     return summary

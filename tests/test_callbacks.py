@@ -11,6 +11,7 @@ from gymnasium.wrappers import OrderEnforcing
 import ppo
 from ppo import Config, Learner
 from ppo.callbacks import Callback
+from ppo.checkpoint import BEST, load
 from ppo.errors import ConfigError
 from ppo.policy import Evaluation
 from tests.running import SMALL, Own, iterate, rows, running, train
@@ -102,6 +103,9 @@ def test_checkpoints_and_evaluations_are_regular_and_the_best_state_is_kept(tmp_
         monkeypatch.setattr("ppo.run.MAX_SECONDS", 0)
         iterate(run)
         assert saved[-1] == (7, False)
+        monkeypatch.setattr(run, "evaluate", lambda: Evaluation(3.5))
+        run.finish()
+    assert load(tmp_path / "checkpoints" / BEST)["iteration"] == 7
     found = [row["evaluation_return_mean"] for row in rows(tmp_path)]
     assert found == ["", "1", "", "3", "", "2", ""]
 

@@ -119,7 +119,7 @@ def test_a_finding_is_a_line(env, said, capsys):
         (0, ["text"], 1, "is not of float32"),
         (1, "nan", 1, "its reward must be finite numbers"),
         (1, "much", 1, "its reward 'much' is not a number"),
-        (-1, [1], 1, "its reset has returned [1], not (observation, info)"),
+        (-1, [1], 1, "its reset returned [1], not (observation, info)"),
     ],
 )
 def test_an_odd_result_is_a_hint_or_an_error(place, value, code, said, capsys):

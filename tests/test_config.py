@@ -1,6 +1,7 @@
 """Settings: what command lines, files and Python may say, presets, and what auto means."""
 
 import json
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ppo.checkpoint import LAST
 from ppo.config import Config, flag_names
 from ppo.errors import ConfigError
 from ppo.flags import checked, flags_of, split
@@ -94,15 +96,22 @@ def test_flags_of_another_version_have_their_defaults_or_are_left_out(tmp_path):
 def test_a_folder_of_something_else_or_of_a_finished_run_is_not_begun_again(tmp_path):
     """A killed run has left a lock and config.json; all else is somebody's."""
     config = config_of(f"--run_dir={tmp_path}", "--resume=auto")
-    for names in (["notes"], ["config.json"], ["lock", "config.json", "summary.json"]):
+    saved = ["lock", "config.json", "checkpoints"]
+    (tmp_path / ".tmp-of-others").touch()
+    for names in (["notes"], ["config.json"], ["lock", "config.json", "summary.json"], saved):
         for name in names:
             (tmp_path / name).touch()
+        if names == saved:  # by another process, since this one has looked
+            (tmp_path / "checkpoints").unlink()
+            (tmp_path / "checkpoints").mkdir()
+            (tmp_path / "checkpoints" / LAST).touch()
         for _ in range(2):  # a refusal leaves nothing that a second one would take for a run
             with pytest.raises(ConfigError, match="not empty"):
                 RunFolder(config, None)
-        assert {x.name for x in tmp_path.iterdir()} == {*names}
-        for path in tmp_path.iterdir():
-            path.unlink()
+        assert {x.name for x in tmp_path.iterdir()} == {*names, ".tmp-of-others"}
+        for name in names[:2] if names == saved else names:
+            (tmp_path / name).unlink()
+    shutil.rmtree(tmp_path / "checkpoints")
     for name in ("lock", "config.json", "events.out.tfevents.1"):
         (tmp_path / name).touch()
     with RunFolder(config, None):

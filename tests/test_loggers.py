@@ -65,6 +65,6 @@ def test_weights_and_biases_gets_settings_rows_and_the_result(tmp_path, monkeypa
     run: Any = SimpleNamespace(log=log, summary={}, finish=lambda: logged.update(end=True))
     monkeypatch.setattr("wandb.init", lambda **options: vars(run).update(options) or run)
     train(Constant, tmp_path / "runs" / "a", 3, logger="wandb", eval_episodes=2)
-    assert (run.name, run.id, run.config["num_envs"]) == ("a", "a", 4)
+    assert (run.name, run.id[:2], run.config["num_envs"]) == ("a", "a-", 4)
     assert [*logged] == [64, 128, 192, "end"]
     assert logged[64]["episode_return_mean"] == run.summary["evaluation_return_mean"] == 10

@@ -72,3 +72,10 @@ def test_sequences_stay_whole_and_in_the_order_of_time():
         assert (steps == np.arange(T)[:, None]).all()
         assert (environments == environments[0]).all()
         assert len({*environments[0]}) == 2
+
+
+def test_a_sequence_without_present_rows_is_not_drawn():
+    present = np.arange(12).reshape(4, 3) % 3 != 1
+    config = Config(num_epochs=1, num_envs=3, num_steps=4, batch_size=4)
+    parts = draw_minibatches(config, 12, seed=0, sequence_length=4, present=present.ravel())
+    assert sorted(part.tolist() for part in parts) == [[0, 3, 6, 9], [2, 5, 8, 11]]

@@ -68,21 +68,6 @@ def showing(space: Any) -> Any:
     return Shown
 
 
-@pytest.mark.parametrize(
-    ("space", "both"),
-    [
-        (Dict({"arm.pos": VECTOR, "arm": Dict(pos=VECTOR)}), ("'arm.pos'", "'arm', 'pos'")),
-        (Dict({"a": spaces.Tuple([VECTOR]), "a.0": KINDS["image"]}), ("'a', 0", "'a.0'")),
-        (Dict({"": Discrete(2), NUMBERS: VECTOR}), ("''", f"'{NUMBERS}'")),
-    ],
-)
-def test_two_parts_of_one_name_are_both_named(space, both):
-    with pytest.raises(ConfigError) as error:
-        settle({"env_name": showing(space)})
-    assert all(path in str(error.value) for path in both)
-    reader_of(Dict({"arm.pos": VECTOR, "arm": VECTOR}))  # these differ
-
-
 @given(
     st.recursive(st.sampled_from(sorted(KINDS)).map(KINDS.get), nested, max_leaves=5),
     st.integers(0, 99),

@@ -168,7 +168,7 @@ def test_a_network_changed_by_a_callback_is_loaded_with_it(tmp_path):
     names = [name for name in policy.state if name.startswith("model.policy_trunk")]
     assert len(names) == 2 * 3
     assert policy.predict(np.zeros(2)) is not None
-    with pytest.raises(CheckpointError, match="does not match its config"):
+    with pytest.raises(CheckpointError, match=r"differs in model\.policy"):
         load_policy(tmp_path)
 
 
@@ -236,13 +236,3 @@ def test_a_policy_plays_in_the_environment_of_evaluations_unless_another_is_give
     train(Constant, tmp_path, 1, eval_env=Guess)
     for given, played in ((None, Guess), (Constant, Constant)):
         assert type(load_policy(tmp_path, given).make_env().unwrapped) is played
-
-
-@pytest.mark.parametrize("env", [Guess, Constant])
-def test_a_policy_that_needs_chance_is_noted_with_the_flag(env, tmp_path, capfd):
-    train(env, tmp_path, 2, eval_episodes=10, logger="console")
-    assert ("--stochastic" in capfd.readouterr().out) == (env is Guess)
-    likeliest, drawn = (
-        load_policy(tmp_path, env).evaluate(10, stochastic=x) for x in (False, True)
-    )
-    assert (likeliest.mean < drawn.mean) == (env is Guess)

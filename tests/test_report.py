@@ -25,7 +25,7 @@ ODD = ["1e308", "-inf", "nan", "", "0", "5e-324", "-1e100", str(2**53 - 1)]
 
 def write_run(folder: Path, metrics: dict[str, Any], **config: Any) -> Path:
     """Write the files of a run that has as many iterations as its metrics have values."""
-    folder.mkdir(parents=True)
+    (folder / "checkpoints").mkdir(parents=True)
     count = len(next(iter(metrics.values())))
     steps = [10 * x for x in range(1, count + 1)]
     columns = {"iteration": steps, "step": steps, "seconds": steps, **metrics}
@@ -63,10 +63,11 @@ def test_curves_of_long_runs_have_few_points_and_keep_extremes(tmp_path):
 
 
 def test_runs_that_differ_in_their_seed_are_a_group(tmp_path):
-    for index, different in enumerate([{"seed": 1}, {"seed": 2}, {"gamma": 0.5}]):
+    for index, different in enumerate([{"seed": 1}, {"seed": 2}, {"gamma": 0.5}, {"seed": 2}]):
         write_run(tmp_path / str(index), {"x": [1]}, **different)
     runs = read_runs([str(tmp_path)])
-    assert [len(x) for x in grouped(runs).values()] == [2, 1]
+    assert [len(x) for x in grouped(runs).values()] == [2, 1, 1]
+    (tmp_path / "3/config.json").unlink()
     assert [*grouped(runs[:2])] == [f"mean of {tmp_path}/0 and 1 more"]
     (tmp_path / "2/config.json").unlink()
     assert [*grouped(runs[:2])] == [f"{tmp_path} (mean of 2 runs)"]
@@ -127,7 +128,6 @@ def test_a_page_has_what_the_files_say_and_nothing_of_it_is_markup(tmp_path):
     (folder / "notes.txt").write_text("warning: <b>one</b>\n")
     page = report.page_of([Record(folder)])
     assert [*charts_of(page)] == [*curves.TITLES.values(), "env/<i>"]
-    assert page.count("<tr><td>20<td>2<td>6<td>0<td>0.5") == 1
     line = (
         "Return in training 5; last evaluation 6 \N{PLUS-MINUS SIGN} 0 (2 episodes); success rate"
     )

@@ -36,6 +36,16 @@ def test_a_run_ends_where_its_condition_first_holds(flags, iterations, tmp_path)
     assert (again.steps, again.reason) == (summary.steps, summary.reason)
 
 
+@pytest.mark.parametrize(
+    ("flags", "iterations"),
+    [({"patience": 4, "eval_every": 9}, 13), ({"stop_when": "solved>=10"}, 6)],
+)
+def test_a_resumed_run_may_be_given_a_condition(flags, iterations, tmp_path):
+    train(Constant, tmp_path, 5)
+    flags = {"eval_episodes": 1, **flags}
+    assert train(Constant, tmp_path, 20, **flags).steps == 64 * iterations
+
+
 def test_flags_and_what_was_counted_are_kept_by_a_resumed_run(tmp_path):
     train(Constant, tmp_path, 2, patience=3)
     assert train(Constant, tmp_path, 20).steps == 64 * 4

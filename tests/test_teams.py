@@ -43,7 +43,7 @@ class Three:
         return observations, ones, gone, dict.fromkeys(actions, False), {}
 
     def close(self) -> None:
-        """There is nothing to close."""
+        self.is_closed = True
 
 
 class Masked(Three):
@@ -76,6 +76,8 @@ def test_agents_act_and_are_learned_from_while_they_live(tmp_path):
         run.end_iteration(run.update(batch))
         seen = rollout.observations[:-1][rollout.present]
         np.testing.assert_allclose(run.normalize.shift, seen.mean(0), rtol=1e-6)
+        copies = run.pool.workers[0].worker.columns.vector.copies  # type: ignore[union-attr]
+    assert all(copy.is_closed for copy in copies)
 
 
 @pytest.mark.parametrize("model", ["lstm", "gru"])

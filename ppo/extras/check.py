@@ -108,12 +108,8 @@ class Play:
     def reset(self) -> None:
         seed = self.seed + len(self.reset_seconds)
         begun = time.perf_counter()
-        results = self.env.reset(seed=seed)
+        observation, self.info = self.env.reset(seed=seed)
         self.reset_seconds.append(time.perf_counter() - begun)
-        is_pair = isinstance(results, tuple) and len(results) == 2
-        if not is_pair or not isinstance(results[1], dict):
-            raise BadValue(f"its reset has returned {results!r:.200}, not (observation, info)")
-        observation, self.info = results
         self.observe(observation)
 
     def step(self) -> bool:

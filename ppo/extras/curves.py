@@ -23,7 +23,7 @@ TITLES = {  # of the metrics to look at first
     SUCCESS: "success rate in training",
     EVALUATION: "mean return of evaluations",
 }
-UNKNOWN = {"env_name": "?", "num_envs": 1, "num_steps": 1, "total_steps": 0}
+UNKNOWN = {"env_name": "?", "num_envs": 1, "num_steps": 1, "total_steps": 0, "seed": 0}
 OF_ONE_RUN = (  # settings in which the runs of a group differ
     "seed",
     "name",
@@ -113,8 +113,8 @@ def runs_of(name: str) -> list[Path]:
 def folders_in(folder: Path) -> list[Path]:
     """Return the folders of runs in a folder, at any depth, the newest last."""
     found = []
-    for path in folder.rglob("metrics.csv"):
-        if path.with_name("config.json").exists():
+    for path in folder.rglob("config.json"):
+        if path.with_name("checkpoints").is_dir():
             modified = path.stat().st_mtime
             found.append((modified, path.parent))
     return [parent for _, parent in sorted(found)]
@@ -171,7 +171,7 @@ def _known(name: str, steps: Any, values: Any) -> dict[str, ndarray]:
 
 def _evaluations(text: str) -> list[Settings]:
     lines = dict.fromkeys(_lines(text))  # a resumed run repeats some
-    found = map(json.loads, lines)
+    found = [json.loads(x[x.rindex('{"step"') :]) for x in lines]  # after an unfinished one
     return [x for x in found if x["returns"]]
 
 
@@ -202,11 +202,14 @@ def refuse(flags: Iterable[str]) -> None:
 
 
 def grouped(runs: Iterable[Record]) -> dict[str, list[Record]]:
-    """Return groups of runs that differ only in their seed, by their labels."""
-    groups: dict[str, list[Record]] = {}
+    """Return groups of runs in one folder that differ only in their seed, by their labels."""
+    groups: dict[Any, list[Record]] = {}
     for run in runs:
         settings = run.config | dict.fromkeys(OF_ONE_RUN)
-        key = json.dumps(settings, sort_keys=True)
+        key = run.folder.parent, json.dumps(settings, sort_keys=True)
+        seeds = [x.config["seed"] for x in groups.get(key, [])]
+        if run.config["seed"] in seeds:  # something else differs, such as the code
+            key = run.folder, ""
         groups.setdefault(key, []).append(run)
     return {_label(group): group for group in groups.values()}
 

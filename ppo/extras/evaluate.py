@@ -1,6 +1,5 @@
 """ppo evaluate: play whole episodes of runs or policy files, and film them."""
 
-import math
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,8 +42,9 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
 
     chosen: list[Any] = []
     for path in paths:
-        runs = runs_of(path)
-        chosen += runs if len(runs) > 1 else [path]
+        chosen += runs_of(path) or [path]
+    if video and len(chosen) > 1:
+        raise ConfigError(f"--video={video} is of one run: give one, not {len(chosen)}")
     rows: list[dict[str, Any]] = []
     try:
         for path in chosen:
@@ -56,7 +56,6 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
                 result = evaluate(**values, should_stop=signals.any)
             if signals.received:
                 raise Interrupted(f"{signals.received.name}: stopped", signals.received)
-            num_others = max(1, len(result.returns) - 1)
             rows.append(
                 {
                     "run": path,
@@ -64,7 +63,6 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
                     "step": policy.state["step"],
                     "episodes": len(result.returns),
                     "return": result.mean,
-                    "95% CI": f"+-{1.96 * result.std / math.sqrt(num_others):.3g}",
                     "std": result.std,
                     **result.env,
                 }

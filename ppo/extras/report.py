@@ -18,7 +18,7 @@ from ppo.extras.runs import table_of, text_of
 
 SECONDS = 10  # between two versions of a page, while a run trains
 REFRESH = f'<meta http-equiv="refresh" content="{SECONDS}">'
-RECENT = 20  # evaluations and notes that are shown
+RECENT = 20  # notes that are shown
 HIDDEN = "iteration", "step", "seconds", "episodes", "gradient_steps"
 CSS = """
 :root { color-scheme: light dark; --page: #fff; --card: #f3f4f7; --text: #1f2430; --faint: #5f6775 }
@@ -67,7 +67,10 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
         curves.write(path, page)
 
 
-def page_of(runs: list[curves.Record], watch: bool = False) -> str:
+def page_of(
+    runs: list[curves.Record],
+    watch: bool = False,
+) -> str:
     """Return a page in HTML that needs no other file; with watch, it reloads while runs train."""
     if len(runs) == 1:
         title = escape(str(runs[0].folder))
@@ -96,8 +99,6 @@ def one_run(run: curves.Record) -> Iterator[str]:
         folder = shlex.quote(str(run.folder))
         yield f"<p>To continue:</p><pre>ppo --resume={escape(folder)}</pre>"
     yield from charts([[run]])
-    if run.evaluations:
-        yield from evaluations(run)
     if run.notes:
         yield "<h2>Notes</h2>"
         yield f"<pre>{escape(chr(10).join(run.notes[-RECENT:]))}</pre>"
@@ -139,20 +140,6 @@ def result(run: curves.Record) -> str:
     if rate is not None:
         parts.append(f"success rate in training {rate:.0%}")
     return "; ".join(parts).capitalize()
-
-
-def evaluations(run: curves.Record) -> Iterator[str]:
-    """Yield a table of evaluations, the newest first."""
-    recent = run.evaluations[: -RECENT - 1 : -1]
-    names = dict.fromkeys(name for one in recent for name in one["env"])
-    rows = []
-    for one in recent:
-        row = [one["step"], len(one["returns"]), one["mean"], one["std"]]
-        rows.append([*row, *map(one["env"].get, names)])
-    yield "<h2>Evaluations</h2>"
-    if len(run.evaluations) > RECENT:
-        yield f"<p>The last {RECENT} of {len(run.evaluations):,}:</p>"
-    yield table(["step", "episodes", "mean return", "std", *names], rows, "numbers")
 
 
 def several_runs(runs: list[curves.Record]) -> Iterator[str]:

@@ -5,14 +5,13 @@ import shutil
 import sys
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from ppo.errors import ConfigError
-from ppo.extras.curves import EVALUATION, RETURN, SUCCESS, Record, folders_in, refuse, short
+from ppo.extras.curves import EVALUATION, RETURN, SUCCESS, Record, refuse, runs_of, short
 
 TEXTS = "run", "checkpoint", "state", "environment"  # columns; numbers are aligned at the right
-LEFT_OUT = "time", "of", "environment"  # in a narrow terminal, one after another
+LEFT_OUT = "time", "of", "environment", "episodes", "std", "step", "checkpoint"  # if narrow
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,10 @@ class Flags:
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Print a row for each run, the newest last. Raises ConfigError if there are none."""
     refuse(flags)
-    folder = Path(words[0] if words else options.folder)
-    folders = folders_in(folder)
-    runs = [*map(Record, folders)]
+    folder = words[0] if words else options.folder
+    runs = [*map(Record, runs_of(folder))]
     if not runs:
-        raise ConfigError(f"--folder={folder} contains no runs: use another")
+        raise ConfigError(f"{folder} contains no runs: give another folder")
     table = table_of(runs)
     if options.csv:
         writer = csv.writer(sys.stdout, lineterminator="\n")

@@ -43,7 +43,7 @@ class Stopping(Callback):
     def __post_init__(self) -> None:
         self.returns: deque[float] = deque(maxlen=PROOF)  # of the last episodes of training
         self.best = -float("inf")
-        self.best_at = 0  # the iteration of the highest mean return
+        self.best_at = -1  # the iteration of the highest mean return
         self.next_try = TRIAL  # number of episodes after which solved is asked for again
         self.flags = [self.stop_when, self.patience, self.max_time]
         self.ended: list[Any] = []  # why the run has ended, and the flags that it had then
@@ -63,6 +63,8 @@ class Stopping(Callback):
                     f"{SOLVED}>=NUMBER"
                 )
             self._read_condition(f"{SOLVED}>={threshold}")
+        if self.best_at < 0:  # this is new, also in a resumed run
+            self.best_at = run.iteration
         if self.ended[1:] == self.flags:  # the same command does not train further
             run.stop(self.ended[0])
 
@@ -118,7 +120,7 @@ class Stopping(Callback):
 
     def _is_solved(self, run: Run) -> bool:
         """Play a few episodes when those of training come near, and if they suffice, all."""
-        if run.episodes.count < self.next_try:
+        if run.episodes.count < self.next_try or not self.returns:
             return False
         high = fmean(self.returns) + pstdev(self.returns)
         if high < self.limit:

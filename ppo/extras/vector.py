@@ -115,6 +115,7 @@ class VectorColumns:
         self.to_actions = action_converter(spaces.actions)
         self.to_mask = mask_converter(spaces.actions)
         self.applied: Values = {}
+        self.limit = options.get("limit")  # of evaluations
 
     @staticmethod
     def size_of_evaluation(
@@ -171,8 +172,8 @@ class VectorColumns:
         self.tables["rewards"][t] = rewards
         self.returns += rewards
         self.lengths += 1
-        if vector.limit:
-            truncated |= self.lengths >= vector.limit
+        if limit := vector.limit or self.limit:
+            truncated |= self.lengths >= limit
         truncated &= ~terminated
         ended = terminated | truncated
         self._write(t + 1, acting & ~ended)
@@ -194,8 +195,9 @@ class VectorColumns:
         self._begin(t + 1, begun)
 
     def close(self) -> None:
-        with suppress(BaseException):
-            self.vector.env.close()
+        for env in getattr(self.vector, "copies", [self.vector.env]):
+            with suppress(BaseException):
+                env.close()
 
     def _last(self, t: int, column: int) -> dict[str, ndarray]:
         """Return a row of each table for the last observation of a truncated episode. Where a

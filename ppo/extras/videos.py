@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import Env, Wrapper
 from numpy import ndarray
 
 from ppo.callbacks import Callback
@@ -21,7 +22,6 @@ from ppo.run import Run
 
 # A palette for each frame of a GIF, as one for all would keep all of them in memory.
 COLORS = "split[a][b];[a]palettegen=stats_mode=single[c];[b][c]paletteuse=new=1:dither=none"
-LEAST_HEIGHT = 400  # of a video in pixels: smaller images are enlarged by a whole number
 
 
 @dataclass
@@ -50,23 +50,36 @@ class Frames(list[ndarray]):
         self.open_writer = open_writer  # given width and height
         self.writer: Any = None
 
-    def append(self, image: ndarray) -> None:
+    def append(self, image: Any) -> None:
+        image = np.asarray(image)
         if image.ndim != 3:
             raise BadValue(f"its render returned {image!r:.200}, not an image (H, W, 3)")
-        if image.dtype.kind == "f" and image.max() <= 1:
-            image = 255 * image
-        times = -(-LEAST_HEIGHT // len(image))
-        high = image[..., :3].astype(np.uint8).repeat(times, 0)
-        large = high.repeat(times, 1)
         if not self.writer:
-            height, width, _ = large.shape
+            height, width, _ = image.shape
             self.writer = self.open_writer((width, height))
             self.writer.send(None)
-        self.writer.send(large)
+        self.writer.send(image[..., :3].astype(np.uint8))
 
     def close(self) -> None:
         if self.writer:
             self.writer.close()
+
+
+class Filmed(Wrapper):
+    """Append an image to frames before each step, and after the last one of an episode."""
+
+    def __init__(self, frames: Frames, env: Env) -> None:
+        super().__init__(env)
+        self.frames = frames
+        if self.render_mode != "rgb_array":
+            raise ConfigError("the environment cannot render rgb_array")
+
+    def step(self, action: Any) -> Any:
+        self.frames.append(self.render())
+        results = self.env.step(action)
+        if results[2] or results[3]:
+            self.frames.append(self.render())
+        return results
 
 
 def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
@@ -89,7 +102,8 @@ def film(policy: Policy, path: Path, **options: Any) -> Evaluation:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary.touch()
         with closing(Frames(partial(write_frames, str(temporary), **about))) as frames:
-            result = policy.evaluate(frames=frames, **options)
+            shown = {"render": "rgb_array", "wrap": partial(Filmed, frames)}
+            result = policy.evaluate(**{**options, **shown})
         if result.returns:
             os.replace(temporary, path)
     except ImportError as error:

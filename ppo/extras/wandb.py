@@ -22,7 +22,7 @@ class WeightsAndBiases(Logger):
         self.run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "ppo"),
             name=name,
-            id=os.environ.get("WANDB_RUN_ID", name),
+            id=os.environ.get("WANDB_RUN_ID", f"{name}-{(path / 'lock').stat().st_mtime_ns}"),
             resume="allow",
             dir=str(path),
             config=run.config.to_json(),
