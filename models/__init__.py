@@ -90,8 +90,9 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
     except PPOError:
         raise
     except Exception as error:
-        message = f"--model={name_of(name)} cannot be used ({reason(error)})"
-        raise ConfigError(message, traceback.format_exc()) from error
+        sentence = f"--model={name_of(name)} cannot be used ({reason(error)})"
+        is_theirs = error.__traceback__ and error.__traceback__.tb_next
+        raise ConfigError(sentence, traceback.format_exc() if is_theirs else "") from error
     return model
 
 

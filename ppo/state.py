@@ -106,8 +106,7 @@ def saved_flags(path: Path, state: State, given: Mapping[str, Any]) -> dict[str,
 
 
 def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raise CheckpointError if flags with these names name code that only the user may name, and
-    are not given."""
+    """Raise CheckpointError if flags of these names, not given, name code that only a user may."""
     repeated = ""
     for name in [x for x in names if x not in given]:
         saved = state["config"].get(name)

@@ -31,8 +31,7 @@ class Flags:
 
 
 def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
-    """Print a line for each finding. flags: of training. Raises PPOError for what training would
-    refuse."""
+    """Print a line for each finding. flags: of training. Raises PPOError where training would."""
     given = checked(flags, flags_of(Config))
     if words:
         given["env_name"] = words.pop(0)

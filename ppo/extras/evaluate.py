@@ -29,8 +29,8 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     """Evaluate runs or policy files. flags: of the environment, in place of the runs'."""
     if not paths:
         raise ConfigError("evaluate needs a run or a policy file: ppo evaluate runs/NAME")
-    values = {**vars(options)}
-    video = values.pop("video")
+    how = {**vars(options)}
+    video = how.pop("video")
     if video and Path(video).suffix not in (".mp4", ".gif"):
         raise ConfigError(f"--video={video}: give a file that ends in .mp4 or .gif")
     from ppo.checkpoint import find
@@ -53,7 +53,7 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
                 evaluate: Any = policy.evaluate
                 if video:
                     evaluate = partial(film, policy, Path(video))
-                result = evaluate(**values, should_stop=signals.any)
+                result = evaluate(**how, should_stop=signals.any)
             if signals.received:
                 raise Interrupted(f"{signals.received.name}: stopped", signals.received)
             rows.append(
@@ -70,4 +70,5 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
     finally:
         if rows:
             names = [*dict.fromkeys(name for row in rows for name in row)]
-            print_table([names, *([*map(row.get, names)] for row in rows)])
+            values = [[*map(row.get, names)] for row in rows]
+            print_table([names, *values])

@@ -29,8 +29,7 @@ class FineTuning(Callback):
     init_from: str | None = None
     """Run or policy file whose weights and observation statistics a new run starts with."""
     freeze: tuple[str, ...] = ()
-    """Parameters to freeze, by name or prefix, such as policy_trunk; repeat the flag for
-    several."""
+    """Parameters to freeze, by name or prefix, such as policy_trunk; can be repeated."""
     critic_warmup: int = flag(0, 0)
     """Iterations at the start in which only the value network is trained; the policy, and
     observation statistics that it came with, do not change."""

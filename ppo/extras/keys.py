@@ -65,8 +65,7 @@ def some_trunk(
     flag: str,
     keys: str | None,
 ) -> Trunk:
-    """Make a trunk for the parts that keys name: leaves, or all within a Dict. keys: None for
-    all."""
+    """Make a trunk for the parts that keys name: leaves, or all within a Dict; None: for all."""
     layout = spaces.layout
     parts = [*layout.vectors, *layout.images]
     known = {part.name: part.space for part in parts}

@@ -69,7 +69,8 @@ def table_of(runs: list[Record]) -> list[list[Any]]:
     names = [*rows[0]]
     if all(row["success"] is None for row in rows):
         names.remove("success")
-    return [names, *([*map(row.get, names)] for row in rows)]
+    values = [[*map(row.get, names)] for row in rows]
+    return [names, *values]
 
 
 def row_of(run: Record) -> dict[str, Any]:

@@ -154,6 +154,7 @@ def print_results(runs: dict[int, Path]) -> None:
     records = [*map(Record, runs.values())]
     if records:
         print_table(table_of(records))
-    found = [x for x in (run.last(EVALUATION) for run in records) if x is not None]
+    means = [run.last(EVALUATION) for run in records]
+    found = [x for x in means if x is not None]
     if found:
         print(f"evaluations: mean {fmean(found):.2f}, median {median(found):.2f}")
