@@ -183,7 +183,7 @@ CASES: dict[str, Row] = {
     **faults("vector, team", "step", -1, "raise", code=1),
     **faults("vector, team", "step", -1, "nan", code=2),
     "model: model raise -1": Row(2, "Model", lost=None),
-    "model: nothing": Row(2, "Model", lost=None),
+    "model: nothing": Row(2, "Model", lines=None, lost=None),  # the traceback of forward
     # In an evaluation or a film.
     **faults("evaluation", "step", 8, "raise exit three nan"),
     **faults("video", "render", 4, "raise"),
