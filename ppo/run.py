@@ -278,13 +278,13 @@ class Run:
         return result
 
     def finish(self) -> Evaluation:
-        """Evaluate the last state, which may be the best one. Raises Stopped, SaveFailed."""
+        """Evaluate the last state, which may be the best one. Raises Stopped."""
         result = self.evaluate()
         if self.config.eval_every and result.mean is not None and result.mean > self.best:
             self.best = self.state["best"] = result.mean
             self.is_best = True
             if failure := self.save_state():
-                raise SaveFailed(failure)
+                self.note(f"warning: {failure}")
         return result
 
     def notify(self, method: str, *arguments: Any) -> None:

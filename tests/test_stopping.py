@@ -17,7 +17,7 @@ from tests.worlds import Constant
         ({"stop_when": "seconds>0"}, 1),
         ({"stop_when": "iteration>=3"}, 3),
         ({"stop_when": "iteration>3"}, 4),
-        ({"stop_when": "step<65"}, 1),
+        ({"stop_when": "step <65"}, 1),
         ({"stop_when": "episode_return_mean>9.5"}, 16),
         ({"stop_when": "episode_return_mean>10"}, 20),
         ({"stop_when": "solved>=10"}, 2),

@@ -14,7 +14,7 @@ from ppo.envs.episodes import Episode
 from ppo.errors import ConfigError, suggest
 from ppo.run import Run
 
-CONDITION = re.compile(r"^([\w./]+?)\s*(<=?|>=?)\s*([-+.\deE]+)\Z")
+CONDITION = re.compile(r"^([^<>=]+?)\s*(<=?|>=?)\s*([-+.\deE]+)\Z")
 COMPARISONS = {
     "<": operator.lt,
     "<=": operator.le,
