@@ -51,7 +51,7 @@ class RecordEpisode(Wrapper):
         self.total = 0.0
         self.length = 0
         results = self.env.reset(**options)
-        if not (isinstance(results, tuple) and [*map(type, results[1:])] == [dict]):
+        if not (isinstance(results, tuple) and len(results) == 2 and isinstance(results[1], dict)):
             raise BadValue(f"its reset returned {results!r:.200}, not (observation, info)")
         return results
 

@@ -91,8 +91,8 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
         raise
     except Exception as error:
         sentence = f"--model={name_of(name)} cannot be used ({reason(error)})"
-        is_theirs = error.__traceback__ and error.__traceback__.tb_next
-        raise ConfigError(sentence, traceback.format_exc() if is_theirs else "") from error
+        is_from_within = error.__traceback__ and error.__traceback__.tb_next
+        raise ConfigError(sentence, traceback.format_exc() if is_from_within else "") from error
     return model
 
 

@@ -171,7 +171,10 @@ def _known(name: str, steps: Any, values: Any) -> dict[str, ndarray]:
 
 def _evaluations(text: str) -> list[Settings]:
     lines = dict.fromkeys(_lines(text))  # a resumed run repeats some
-    found = [json.loads(x[x.rindex('{"step"') :]) for x in lines]  # after an unfinished one
+    found = []
+    for line in lines:
+        start = line.rindex('{"step"')  # what is before it was left unfinished
+        found.append(json.loads(line[start:]))
     return [x for x in found if x["returns"]]
 
 

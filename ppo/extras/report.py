@@ -67,10 +67,7 @@ def main(names: list[str], options: Flags, flags: dict[str, Any]) -> None:
         curves.write(path, page)
 
 
-def page_of(
-    runs: list[curves.Record],
-    watch: bool = False,
-) -> str:
+def page_of(runs: list[curves.Record], watch: bool = False) -> str:
     """Return a page in HTML that needs no other file; with watch, it reloads while runs train."""
     if len(runs) == 1:
         title = escape(str(runs[0].folder))

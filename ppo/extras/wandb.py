@@ -12,7 +12,7 @@ from ppo.run import Run
 
 class WeightsAndBiases(Logger):
     """Log to Weights & Biases, under the name of the run's folder, and the folder's around it if
-    that is not runs/ (see wandb's variables)."""
+    that is not runs/. Its id has the time of the folder's lock, as names recur."""
 
     def on_start(self, run: Run) -> None:
         path = run.folder.path

@@ -14,6 +14,7 @@ COMMON = (
 SHORT = "--total_steps=3072"
 LONG = "--total_steps=6144"
 PIXELS = f"{SHORT} --screen_size=36 --frame_stack=1 --num_minibatches=2 --learning_rate=1e-3"
+PIXELS += " --threads=1"  # two cases side by side would wait for each other in busy loops
 LSTM = "--total_steps=9216 --model=lstm --hidden_size=32"
 VALUES = f"{LONG} --gamma=0.9 --normalize_rewards=False --clip_value_coef=none --num_epochs=8"
 LIMITED = f"{VALUES} --max_episode_steps=8"
