@@ -85,7 +85,7 @@ class Layout:
             self.tables[NUMBERS] = space
         elif self.vectors:
             size = 0
-            dtypes: list[Any] = [np.float32] if self.images else []
+            dtypes: list[Any] = [np.float32 if self.images else np.uint8]  # bool has no limits
             for part in self.vectors:
                 width = flatdim(part.space)
                 self.columns[part.name] = slice(size, size + width)
