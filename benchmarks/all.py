@@ -1,8 +1,9 @@
 """Every benchmark, one after the other: python -m benchmarks.all [NAME ...] [--quick]
 
 NAME is the beginning of a command, such as solve. All take most of a day on two cores, with nothing
-else to do on the machine. Stable-Baselines3 must be installed (pip install stable-baselines3);
-MuJoCo is in the extra mujoco. --quick: each takes some seconds, and writes nothing."""
+else to do on the machine. Stable-Baselines3 must be installed (pip install stable-baselines3), and
+EnvPool for its row of throughput; MuJoCo is in the extra mujoco. --quick: each takes some seconds,
+and writes nothing."""
 
 import shlex
 import subprocess

@@ -1,6 +1,9 @@
 """The work on which training speed is compared, and how each trainer does it: main.py, and PPO of
-Stable-Baselines3 with settings that mean the same."""
+Stable-Baselines3 and CleanRL with settings that mean the same."""
 
+import os
+import re
+import shlex
 import subprocess
 import tempfile
 import time
@@ -89,6 +92,7 @@ WORKLOADS = {
     "CartPole": Workload("CartPole-v1", 131_072),
     "LunarLander": Workload("LunarLander-v3", 81_920),
     "BipedalWalker": Workload("BipedalWalker-v3", 61_440),
+    "EnvPool": Workload("EnvPool/LunarLander-v3", 655_360, num_envs=64),
     "Pong": Workload(
         GAME,
         steps=12_288,
@@ -164,6 +168,31 @@ def run_sb3(
     envs.close()
     (begin, first), *_, (end, last) = ends
     return {"steps_per_second": (last - first) / (end - begin)}
+
+
+def run_cleanrl(command: str, workload: Workload, steps: int, seed: int) -> harness.Result:
+    """Measure CleanRL's ppo.py, from the end of its first iteration to the last, by the mean speed
+    since its start that it prints after each. Raises SystemExit if it fails."""
+    iteration = workload.num_envs * workload.num_steps
+    flags = {
+        "env-id": workload.env_name,
+        "total-timesteps": steps,
+        "num-envs": workload.num_envs,
+        "num-steps": workload.num_steps,
+        "num-minibatches": iteration // workload.batch_size,
+        "update-epochs": workload.num_epochs,
+        "clip-coef": SB3["clip_range"],
+        "seed": seed,
+    }
+    line = [*shlex.split(command), *harness.command_of(flags)]
+    with tempfile.TemporaryDirectory() as folder:
+        one_thread = {**os.environ, "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(line, cwd=folder, env=one_thread, stdout=subprocess.PIPE, text=True)
+    speeds = [float(speed) for speed in re.findall(r"SPS: (\d+)", done.stdout)]
+    if done.returncode or len(speeds) != steps // iteration:
+        raise SystemExit(f"{shlex.join(line)} ended with exit code {done.returncode}")
+    seconds = steps / speeds[-1] - iteration / speeds[0]
+    return {"steps_per_second": (steps - iteration) / seconds}
 
 
 def sb3_envs(workload: Workload, seed: int) -> Any:
