@@ -158,12 +158,13 @@ def shaped(value: Any, space: Any, name: str = "") -> ndarray:
     try:
         given = np.asarray(value)
         array = given.astype(space.dtype, copy=False)
-        is_lossy = space.dtype.kind in "iu" and array is not given and (array != given).any()
+        is_lossy = space.dtype.kind in "biu" and array is not given and (array != given).any()
     except Exception as error:
         with suppress(AttributeError):  # a tensor with a gradient, or on a GPU
             return shaped(value.numpy(force=True), space, name)
         raise BadValue(f"its observation{name} {value!r:.200} is not of {space.dtype}") from error
     if array.shape != space.shape or is_lossy:
         found, needed = (f"{x.shape} of {x.dtype}" for x in (given, space))
-        raise BadValue(f"its observation{name} had the shape {found}, its space has {needed}")
+        sentence = f"its observation{name} is {found}, which does not fit into {needed} unchanged"
+        raise BadValue(sentence)
     return array

@@ -1,5 +1,6 @@
 """Actor-critics by name. Importing ppo.models does not import torch; making a model does."""
 
+import math
 import traceback
 from copy import deepcopy
 from dataclasses import dataclass
@@ -18,7 +19,6 @@ from ppo.envs.seeding import Stream, integer_seed
 from ppo.errors import ConfigError, PPOError, reason, suggest
 from ppo.extras import NETWORKS
 from ppo.imports import import_named, is_path
-from ppo.process import usual_torch
 
 if TYPE_CHECKING:
     from ppo.models.actor_critic import ActorCritic, Trunk
@@ -47,7 +47,7 @@ def make_model(spaces: Spaces) -> "ActorCritic":
     config = spaces.config
     name = config.model
     model: Any
-    with torch.random.fork_rng(devices=[]), usual_torch():
+    with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(integer_seed(config.seed, Stream.MODEL))
         if not isinstance(name, str) or is_path(name):
             model = _make_own(spaces)
@@ -84,13 +84,19 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
         with torch.no_grad():
             distribution, values = model.eval()(*inputs)
             model.act(layout.named(rows), states)
-        log_probs = distribution.log_prob(distribution.mode())
-        if not values.shape == log_probs.shape == distribution.entropy().shape == (2,):
-            raise TypeError("values, and the distribution's log_prob and entropy, must be (B,)")
+        actions = distribution.mode()
+        log_probs = distribution.log_prob(actions)
+        entropy = distribution.entropy()
+        size = math.prod(spaces.actions.shape)
+        found = [(*x.shape,) for x in (values, log_probs, entropy, actions)]
+        needed = [(2,), (2,), (2,), (2, size)]
+        if found != needed:
+            raise TypeError(f"values, log_prob, entropy, mode of 2 rows are {found}, not {needed}")
     except PPOError:
         raise
     except Exception as error:
-        sentence = f"--model={name_of(name)} cannot be used ({reason(error)})"
+        hints = "".join(f"; {hint}" for hint in layout.hints)
+        sentence = f"--model={name_of(name)} cannot be used ({reason(error)}){hints}"
         is_from_within = error.__traceback__ and error.__traceback__.tb_next
         raise ConfigError(sentence, traceback.format_exc() if is_from_within else "") from error
     return model

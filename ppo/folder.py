@@ -11,8 +11,6 @@ from ppo.checkpoint import LAST, remove_temporary, write
 from ppo.config import Config, name_of
 from ppo.errors import CheckpointError, ConfigError, RunInUse, SaveFailed, reason
 
-WRITTEN = "config.json metrics.csv evaluations.jsonl summary.json checkpoints/best.safetensors"
-
 
 def find_resumed(config: Config) -> Path | None:
     """Return the folder of the run that --resume names, None for a new one. Raises ConfigError,
@@ -23,7 +21,7 @@ def find_resumed(config: Config) -> Path | None:
         for path in Path(config.resume), Path("runs", config.resume):
             if (path / "checkpoints" / LAST).exists():
                 return path
-        raise ConfigError(f"--resume={config.resume}: no run with a checkpoints/{LAST} is there")
+        raise ConfigError(f"--resume={config.resume} is no folder or name of a run with a {LAST}")
     folder = _named_folder(config)
     if not folder:
         raise ConfigError("--resume=auto needs --run_dir or --name to know what to resume")
@@ -51,9 +49,6 @@ class RunFolder:
             self.path = self.shown.absolute()  # an environment may change the working folder
             self.checkpoints = self.path / "checkpoints"
             self.path.mkdir(parents=True, exist_ok=True)
-            for name in WRITTEN.split():
-                if (self.path / name).is_dir():
-                    raise IsADirectoryError(0, f"{name} is a folder")
             left = {x.name for x in self.path.iterdir() if not x.name.startswith(".")}
             self.lock = (self.path / "lock").open("a")
             fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

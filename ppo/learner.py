@@ -37,8 +37,8 @@ class Learner:
     """Own a model's weights (P,), gradients (P,) and optimizer, and improve it with each rollout.
 
     Override loss() for another objective, advantages() for another estimator, or gradient() and
-    evaluate() for another way of computing them. Parameters whose requires_grad is False or that no
-    loss depends on never change, whatever the optimizer. Callbacks may add terms to the loss."""
+    evaluate() for another way of computing them. Parameters whose requires_grad is False never
+    change, whatever the optimizer. Callbacks may add terms to the loss."""
 
     coefficients: Any  # a Config whose schedules are the numbers of the iteration
 
@@ -58,7 +58,6 @@ class Learner:
         self.gradients: Any = self.parameter.grad
         self.learning_rate = float(scheduled(config.learning_rate, 1.0))
         self.num_skipped = 0  # gradient steps in a row, also over iterations
-        self.idle: dict[str, Any] = dict(model.named_parameters())  # without a gradient so far
         self.optimizer = self.make_optimizer()
         self.set_coefficients(remaining=1.0)
 
@@ -140,8 +139,6 @@ class Learner:
                 if should_stop():
                     raise Stopped
                 metrics = self.gradient(minibatch)
-                if any(x.grad.any() for x in self.idle.values()):
-                    held = self._held()
                 last_kl = metrics.get("approx_kl", 0.0)
                 if history and target_kl is not None and last_kl > KL_TOLERANCE * target_kl:
                     break
@@ -295,7 +292,6 @@ class Learner:
             **{f"optimizer.{name}": x for name, x in moments.items()},
             "learning_rate": self.learning_rate,
             "num_skipped": self.num_skipped,
-            "idle": [*self.idle],
             "moments": sorted(moments),
         }
 
@@ -322,7 +318,6 @@ class Learner:
         if state["config"]["learning_rate"] == as_json(self.config.learning_rate):
             self.learning_rate = float(state["learning_rate"])
         self.num_skipped = int(state["num_skipped"])
-        self.idle = {x: self.idle[x] for x in state["idle"]}
 
     def _evaluate_in_chunks(self, batch: Batch) -> list[ndarray]:
         """Evaluate a batch in chunks of a minibatch's size, so that memory suffices."""
@@ -363,13 +358,8 @@ class Learner:
             yield minibatch
 
     def _held(self) -> Tensor | None:
-        """Return a mask (P,) of the weights that stand still, None if there are none: those that
-        are held, and those that no loss has depended on so far."""
-        self.idle = {name: x for name, x in self.idle.items() if not x.grad.any()}
-        flags = [
-            torch.full((x.numel(),), name in self.idle or not x.requires_grad)
-            for name, x in self.model.named_parameters()
-        ]
+        """Return a mask (P,) of the weights that stand still, None if there are none."""
+        flags = [torch.full((x.numel(),), not x.requires_grad) for x in self.model.parameters()]
         held = torch.cat(flags).to(self.weights.device)
         return held if held.any() else None
 

@@ -122,7 +122,7 @@ class Console(Logger):
         threshold = spec.reward_threshold
         if threshold is not None and result.mean < threshold:
             solved = f"this is below {threshold:g}, the return at which {spec.id} counts as solved"
-            more = f"--resume={run.folder.shown} --total_steps={2 * run.config.total_steps}"
+            more = f"--resume={run.folder.shown} --total_steps={2 * run.step}"
             show(f"{solved}: train longer with {more}, or try another --seed")
 
 

@@ -179,7 +179,7 @@ def difference(model: ActorCritic, spaces: Spaces) -> str:
     if names != torch_names:
         return "the metrics"
     for what, numbers in there.items():
-        largest = numbers.abs().max().clamp(min=1e-8)
+        largest = numbers.abs().max().clamp(min=0.01)
         if not (here[what] - numbers).abs().max() <= 1e-4 * largest:
             return what
     return ""
@@ -216,5 +216,5 @@ def _learn(learner: Learner, kind: type[Learner], minibatch: Batch) -> tuple[Met
         "standardized advantages": torch.as_tensor(advantages),
         "the gradient": gradient,
         "the clipped gradient": learner.gradients.clone(),
-        "the metrics": torch.tensor([float(metrics[name]) for name in names]),
+        **{f"the metric {name}": torch.tensor(float(metrics[name])) for name in names},
     }, names

@@ -13,7 +13,7 @@ from numpy import ndarray
 
 from ppo.callbacks import make_callbacks, make_extras, overriding
 from ppo.checkpoint import State, find, load, save, select
-from ppo.config import Config, flag_names
+from ppo.config import Config, flag_names, name_of
 from ppo.envs.episodes import Episode, set_attributes
 from ppo.envs.make import EnvMaker, Spaces, calling, check_finite, columns_of
 from ppo.envs.normalize import Arrays, NormalizeObservation
@@ -199,7 +199,7 @@ def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:
     """Return tables (n, ...) of n observations. Raises BadValue for numbers that are not finite."""
     rows = [read(x) for read, x in zip(readers, observations, strict=True)]
     tables = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    check_finite(tables, "the environment")
+    check_finite(tables, "what is to be observed")
     return tables
 
 
@@ -283,8 +283,8 @@ def load_policy(path: str | Path, env: Any = None, *, callbacks: Any = (), **fla
         own = {f"model.{name}": (*x.shape,) for name, x in named_tensors(model).items()}
         found = {name: x.shape for name, x in state.items() if name.startswith("model.")}
         if wrong := {*own.items()} ^ {*found.items()}:
-            saved_as = f"saved with --model={saved.get('model')}"
-            raise CheckpointError(f"{file}: its network, {saved_as}, differs in {min(wrong)[0]}")
+            network = f"the network of --model={name_of(config.model)}"
+            raise CheckpointError(f"{file}: {network} differs from its own in {min(wrong)[0]}")
         ordered = {name: state[name] for name in own}
         rest = {name: x for name, x in state.items() if name.startswith(POLICY)}
         policy = {**ordered, **rest}

@@ -59,20 +59,6 @@ def has_bfloat16(device: str) -> bool:
 
 
 @contextmanager
-def usual_torch() -> Iterator[None]:
-    """Compute in float32 and with gradients, whatever the caller has set."""
-    import torch
-
-    dtype = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with torch.inference_mode(False), torch.enable_grad():
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-
-
-@contextmanager
 def training_process(num_threads: int) -> Iterator[None]:
     """Set this process up for training; restore all but malloc's options afterwards."""
     import torch
@@ -87,7 +73,7 @@ def training_process(num_threads: int) -> Iterator[None]:
     blas_threads = None if "OPENBLAS_NUM_THREADS" in os.environ else 1
     threads = torch.get_num_threads()
     own_blas = threadpool_limits(blas_threads, "blas")
-    with own_blas, torch.random.fork_rng(devices=[]), usual_torch():
+    with own_blas, torch.random.fork_rng(devices=[]):
         torch.set_num_threads(num_threads)
         with flush_denormals():
             torch.ones(num_threads * 2**16).mul_(1)  # start torch's threads: they inherit it

@@ -31,6 +31,7 @@ IMPORTED = {
 }
 TOLD_AGAIN = ("learner", "callback")
 CODE = (*IMPORTED, *TOLD_AGAIN)
+SCRIPT = "__main__:"
 # Prefixes of the entries of a state that belong to the policy; env: env_attributes.
 POLICY = ("model.", "normalize_observation.", "config", "spaces", "has_masks", "env", "step")
 
@@ -100,9 +101,22 @@ def saved_flags(path: Path, state: State, given: Mapping[str, Any]) -> dict[str,
     try:
         known = {*flag_names(), *FLAGS}
         saved = {name: x for name, x in state["config"].items() if name in known}
+        for name in IMPORTED:
+            if name in saved:
+                saved[name] = _found(saved[name])
     except (LookupError, AttributeError) as error:
         raise CheckpointError(f"{path} is not the checkpoint of a run") from error
     return {**saved, **given}
+
+
+def _found(code: Any) -> Any:
+    """Return what a setting names if it is of the user's script, which workers do not run."""
+    if isinstance(code, list):
+        return [*map(_found, code)]
+    if not str(code).startswith(SCRIPT):
+        return code
+    name = code.removeprefix(SCRIPT)
+    return getattr(sys.modules["__main__"], name, code)
 
 
 def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequence[str]) -> None:
@@ -151,7 +165,8 @@ def check_fixed(path: Path, state: State, given: Mapping[str, Any]) -> None:
         saved = state["config"].get(name)
         if name == "env_name" and isinstance(now, str) and not is_path(now):
             now = find_spec(now).id
-        if now != saved:
+        is_of_script = SCRIPT in str(saved)  # which others name by its file
+        if now != saved and not is_of_script:
             raise CheckpointError(
                 f"{path}: the run was started with {name}={saved}, which cannot change: remove "
                 f"--{name}, or start another run"

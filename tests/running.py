@@ -81,7 +81,7 @@ class Slope(Learner):
 
 
 class Own(ActorCritic):
-    """A network with parts that are frozen, that nothing reads, and that only a loss reads."""
+    """A network with parts that are frozen, and that nothing reads."""
 
     def __init__(self, observes: Any, acts: Any, config: Any) -> None:
         super().__init__()
@@ -90,7 +90,6 @@ class Own(ActorCritic):
         self.value_head = torch.nn.Linear(8, 1)
         self.frozen = torch.nn.Parameter(torch.full((8,), 0.5), requires_grad=False)
         self.unread = torch.nn.Linear(8, 8)
-        self.late = torch.nn.Parameter(torch.ones(8))
 
     def forward(self, observations: Any) -> Any:
         features = self.trunk(observations.float()) + self.frozen

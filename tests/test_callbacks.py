@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import MultiDiscrete
 from gymnasium.wrappers import OrderEnforcing
 
 import ppo
@@ -163,3 +164,10 @@ def test_code_comes_as_a_class_an_object_or_a_name_with_arguments(flag, thing, t
 def test_other_things_are_refused_by_the_name_of_the_flag(door, thing):
     with pytest.raises(ConfigError, match=f"--{door.removesuffix('s')}"):
         ppo.train(Signs, **{**SMALL, "total_steps": 64, door: thing})
+
+
+def test_a_network_of_other_actions_is_refused():
+    with pytest.raises(ConfigError, match=r"\(2, 2\)\], not .*\(2, 1\)\]"):
+        ppo.train(
+            Signs, model=Own(Signs.observation_space, MultiDiscrete([2, 2]), Config()), **SMALL
+        )

@@ -133,7 +133,7 @@ def edited(module: Any, name: str, change: Any) -> Any:
 EDITS: dict[str, tuple[str, Any]] = {
     "no clip of values": ("ppo.losses.value_loss", lambda f, *x, clip_coef: f(*x, clip_coef=None)),
     "standardized": ("ppo.losses.standardize", lambda f, x: x - x.mean()),
-    "kl": ("ppo.losses.approximate_kl", lambda f, new, old: (old - new).mean()),
+    "kl": ("ppo.losses.approximate_kl", lambda f, new, old: (old - new).square().mean() / 2),
     "entropy": ("ppo.models.distributions.Categorical.entropy", lambda f, self: 2 * f(self)),
     "network": ("ppo.models.mlp.VectorTrunk.forward", lambda f, self, x: 0.9 * f(self, x)),
     "clip": ("ppo.learner.Learner.clip_gradient", lambda f, self: self.gradients.sum()),

@@ -178,7 +178,7 @@ def test_colors_are_kept_if_asked_for_or_become_gray_by_how_bright_they_look():
         (Box(0, 255, (2,), np.uint8), [[3, 255], [3.0, 0.0]], [[300, 0], [-1, 0], [0.5, 0]]),
         (Box(0, 255, (40, 40), np.uint8), [], [np.full((40, 40), 0.5)]),
         (Box(0, 1, (2,)), [[5, 1], np.ones(2)], [1.0, [1.0]]),
-        (Box(0, 1, (2,), np.bool_), [[True, 0]], [True, [[True]]]),
+        (Box(0, 1, (2,), np.bool_), [[True, 0]], [True, [[True]], [0.5, 1]]),
     ],
 )
 def test_numbers_that_the_space_does_not_hold_are_refused_and_not_cast(space, right, wrong):

@@ -19,7 +19,6 @@ from ppo.errors import CheckpointError, ConfigError
 from ppo.learner import Learner
 from tests.running import (
     SMALL,
-    Own,
     assert_same_state,
     iterate,
     python,
@@ -28,7 +27,6 @@ from tests.running import (
     tensors,
     train,
 )
-from tests.test_imitation import Signs
 from tests.worlds import Constant, Counting, Unseeded
 
 LINE = [f"--{name}={value}" for name, value in SMALL.items()]
@@ -169,21 +167,29 @@ def test_train_from_python_leaves_the_process_as_it_was(tmp_path, monkeypatch):
         ppo.train(Counting, run_dir=summary.folder, **flags)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("within", ["no_grad", "inference_mode", "enable_grad"])
-@pytest.mark.parametrize("model", ["mlp", Own])
-def test_what_torch_was_told_before_changes_nothing(within, dtype, model, tmp_path):
-    train(Signs, tmp_path / "usual", 1, model=model)
-    torch.set_default_dtype(dtype)
-    try:
-        with getattr(torch, within)():
-            train(Signs, tmp_path / "told", 1, model=model)
-            assert torch.is_grad_enabled() == (within == "enable_grad")
-        assert ppo.load_policy(tmp_path / "told", Signs, model=model).evaluate(1).returns
-        assert torch.get_default_dtype() == dtype
-    finally:
-        torch.set_default_dtype(torch.float32)
-    assert_same_state(tmp_path / "usual", tmp_path / "told")
+CODE = """
+import gymnasium, ppo
+from tests.running import SMALL, Own
+from tests.test_imitation import Signs
+class Env(Signs): pass
+class Net(Own): pass
+class Wrapper(gymnasium.Wrapper): pass
+class Kept(ppo.Callback): state_dict = lambda self: {"kept": 1}
+code = dict(model=Net, wrapper=[Wrapper], callbacks=[Kept()])
+"""
+FIRST = "ppo.train(Env, **code, name='x', total_steps=64, **SMALL)"
+
+
+def test_a_script_resumes_with_its_own_classes_and_the_command_names_them_by_a_file(tmp_path):
+    (tmp_path / "mine.py").write_text(CODE)
+    for line in (FIRST, "ppo.train(resume='x', total_steps=128, num_workers=1, logger='console')"):
+        (tmp_path / "script.py").write_text(CODE + line)
+        done = python("script.py", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert "state of callback Kept is dropped" in done.stdout
+    line = "--resume=x --total_steps=192 --env_name=mine.py:Env --model=mine.py:Net"
+    done = python("-m", "ppo", *line.split(), "--wrapper=mine.py:Wrapper", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 class Threads(Callback):

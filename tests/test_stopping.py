@@ -23,7 +23,7 @@ from tests.worlds import Constant
         ({"stop_when": "solved>=10"}, 2),
         ({"stop_when": "solved>=10.5"}, 20),
         ({"patience": 2}, 3),
-        ({"patience": 2, "eval_every": 2, "eval_episodes": 1}, 4),
+        ({"patience": 1, "eval_every": 2, "eval_episodes": 1}, 4),
         ({"max_time": "0.0s"}, 1),
         ({"max_time": "1d"}, 20),
     ],
@@ -38,7 +38,7 @@ def test_a_run_ends_where_its_condition_first_holds(flags, iterations, tmp_path)
 
 @pytest.mark.parametrize(
     ("flags", "iterations"),
-    [({"patience": 4, "eval_every": 9}, 13), ({"stop_when": "solved>=10"}, 6)],
+    [({"patience": 4, "eval_every": 9}, 18), ({"stop_when": "solved>=10"}, 6)],
 )
 def test_a_resumed_run_may_be_given_a_condition(flags, iterations, tmp_path):
     train(Constant, tmp_path, 5)

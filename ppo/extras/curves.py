@@ -41,10 +41,10 @@ COLORS = 8  # in STYLE
 TOP, RIGHT, BOTTOM = 8, 16, 24  # margins of a chart
 STYLE = """
 text { fill: currentColor; font-family: system-ui, sans-serif; font-size: 11px }
-.grid { stroke: currentColor; opacity: .15 } .band { fill: currentColor; opacity: .25 }
+.grid, .band { stroke: currentColor; opacity: .2 } .band { fill: currentColor }
 .curve { fill: none; stroke: currentColor; stroke-width: 1.6; stroke-linejoin: round }
 .dot { stroke: currentColor; stroke-width: 5 } .curve.dashed { stroke-dasharray: 5 4 }
-.grid, .curve, .dot { vector-effect: non-scaling-stroke; stroke-linecap: round }
+.grid, .band, .curve, .dot { vector-effect: non-scaling-stroke; stroke-linecap: round }
 .c0 { color: #3b78c3 } .c1 { color: #d9722e } .c2 { color: #3b9a57 } .c3 { color: #a456b3 }
 .c4 { color: #c43d4b } .c5 { color: #8a6d3b } .c6 { color: #2a9aa0 } .c7 { color: #7a7f8a }
 """

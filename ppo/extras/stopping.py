@@ -81,11 +81,11 @@ class Stopping(Callback):
             run.stop(f"--max_time={self.max_time}")
         name = "evaluation_return_mean" if run.config.eval_every else "episode_return_mean"
         mean = run.metrics.get(name)
+        without = run.iteration - self.best_at
         if mean is not None and mean > self.best:
             self.best = mean
             self.best_at = run.iteration
-        without = run.iteration - self.best_at
-        if self.patience and without >= self.patience:
+        elif mean is not None and self.patience and without >= self.patience:
             run.stop(f"no new highest {name} in {self.patience} iterations")
         if run.stop_reason:
             self.ended = [run.stop_reason, *self.flags]
