@@ -76,11 +76,11 @@ DAMAGES: dict[str, Any] = {  # functions of a path where nothing is, and of what
 }
 NEWEST = "0*.safetensors"
 EACH = "*.safetensors"
-KINDS = "missing, empty, cut, {}, garbage, folder, no rights"
+KINDS = "missing, empty, cut, {}, garbage, no rights"
 # Files, damages, commands, exit codes; "named" where a command that goes on must name the file.
 TABLE = """
 0*.safetensors | any | resume, auto, evaluate, load | 0 2 3 | named
-last.safetensors, best.safetensors | missing, garbage, folder | resume, evaluate | 0 2 3 |
+last.safetensors, best.safetensors | missing, garbage | resume, evaluate | 0 2 3 |
 last.safetensors, best.safetensors | missing, garbage | auto, load | 0 3 |
 last.safetensors | any | evaluate FILE, export FILE | 2 3 |
 policy.pt | pickle | evaluate FILE, load FILE | 2 3 |
@@ -92,7 +92,7 @@ config.json | any | resume, report, plot | 0 2 3 |
 config.json | missing, garbage | evaluate, load | 0 |
 config.json | empty, cut, {}, garbage, folder, no rights | runs | 0 | named
 metrics.csv | last line cut | resume, auto, runs, report, plot | 0 |
-evaluations.jsonl, notes.txt | garbage, folder | resume, report | 0 2 |
+evaluations.jsonl, notes.txt | garbage | resume, report | 0 2 |
 evaluations.jsonl, notes.txt | garbage | evaluate, load, runs | 0 2 |
 summary.json | any | resume | 0 2 |
 summary.json | garbage | evaluate, load, plot | 0 |
