@@ -220,14 +220,15 @@ def write(name: str, about: str | None, results: Mapping[str, Result], text: str
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(results, indent=2) + "\n")
     head, _, explanation = (about or "").partition("\n\n")
-    machines = []
+    machines: dict[str, list[str]] = {}  # what was measured, by how it was
     for key, result in results.items():
         versions = ", ".join(f"{package} {x}" for package, x in result["versions"].items())
-        machines.append(
-            f"- {key}: `{result['command']}`, commit {result['commit']}, {result['cpu']}, "
-            f"{result['cores']} cores, load before {result['load_before']}, Python "
-            f"{result['python']}, {versions}"
+        how = (
+            f"`{result['command']}`, commit {result['commit']}, {result['cpu']}, "
+            f"{result['cores']} cores, Python {result['python']}, {versions}"
         )
+        machines.setdefault(how, []).append(f"{key} (load {result['load_before']})")
+    lines = [f"- {', '.join(keys)}: {how}" for how, keys in machines.items()]
     title = head.partition(":")[0]
-    parts = [f"# {title}", explanation.strip(), text, "\n".join(machines)]
+    parts = [f"# {title}", explanation.strip(), text, "\n".join(lines)]
     (RESULTS / f"{name}.md").write_text("\n\n".join(parts) + "\n")

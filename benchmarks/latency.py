@@ -1,12 +1,12 @@
 """How long a policy takes to answer: python -m benchmarks.latency [--rounds=50] [--quick]
 
-Microseconds of processor time of a call of `predict`, `predict_batch` of 256 observations and
-`values` of a policy that load_policy has loaded, and of `predict` of Stable-Baselines3 where that
-is installed. MLP: two layers of 64 units, LunarLander-v3's observations (8,) and four actions;
-LSTM: the same with --model=lstm, 128 units (not compared); CNN: the Nature CNN on stacks of four
-images (4, 84, 84) and six actions, in float32; robot: a policy that reads twelve joints and a goal
-of a Dict, whose camera (48, 48, 3) is resized for the value network only. "random" actions are
-sampled, others are the most likely ones.
+Microseconds of processor time of a call of `predict`, and `predict_batch` of 256 observations, of a
+policy that load_policy has loaded, and of `predict` of Stable-Baselines3 where that is installed.
+MLP: two layers of 64 units, LunarLander-v3's observations (8,) and four actions; LSTM: the same
+with --model=lstm, 128 units (not compared); CNN: the Nature CNN on stacks of four images
+(4, 84, 84) and six actions, in float32; robot: a policy that reads twelve joints and a goal of a
+Dict, whose camera (48, 48, 3) is resized for the value network only. "random" actions are sampled,
+others are the most likely ones.
 
 All of a network is measured in one process with one thread, in turn: each round calls each for a
 hundredth of a second at least. Shown are the median and the fastest round, which other work on the
@@ -94,8 +94,6 @@ def own_calls(model: str) -> dict[str, Call]:
         "predict, random": lambda: alone.predict(one, stochastic=True),
         f"predict_batch of {ROWS}": lambda: beside.predict_batch(many),
         f"predict_batch of {ROWS}, random": lambda: beside.predict_batch(many, stochastic=True),
-        "values": lambda: alone.values([one]),
-        f"values of {ROWS}": lambda: beside.values(many),
     }
 
 

@@ -81,6 +81,8 @@ def show(name: str, results: harness.Result) -> str:
             found = [seeds[seed] for seed in sorted(seeds, key=int)]
             mean = [fmean(x) for x in zip(*found, strict=True)]
             each = ", ".join(show_run(x[:1]) for x in found)
+            if len({show_run(x[:1]) for x in found}) == 1:
+                each = f"each of {len(found)}"
             cells.append(f"**{show_run(mean)}**: {each}" if found else "")
         if any(cells[1:]):
             rows.append(" | ".join(cells))

@@ -5,8 +5,8 @@
 Environment steps per second, from the end of the first iteration to the end of the last, of main.py
 and of PPO of Stable-Baselines3 (if it is installed) with the same settings, each in a process of
 its own. They take turns, with the same seeds and as many steps: environments cost more or less as a
-policy learns. --cleanrl: how to run CleanRL's ppo.py, which does CartPole's work too, in one thread
-of torch (its release 1.2.0 is in the package cleanrl, and needs gym 0.23 and numpy 1).
+policy learns. --cleanrl: how to run CleanRL's ppo.py, which does CartPole's work, in one thread of
+torch (1.2.0, which needs gym 0.23 and numpy 1).
 
 - CartPole, LunarLander, BipedalWalker: 8 environments x 128 steps, 4 epochs x 4 minibatches, 2 x 64
   tanh each for policy and value. Both learn in one thread, which is the best for both
@@ -17,8 +17,7 @@ of torch (its release 1.2.0 is in the package cleanrl, and needs gym 0.23 and nu
 
 Ours is also run with other numbers of environments (--sizes) and as many minibatches; ratios are to
 Stable-Baselines3 with 8. Learning is its share of an iteration. Memory is the largest sum over all
-processes of ours in two iterations. --flags are passed to main.py. The machine should have nothing
-else to do. Writes results/throughput.md."""
+processes of ours in two iterations. --flags are passed to main.py."""
 
 from collections.abc import Callable
 from functools import partial
