@@ -199,8 +199,7 @@ def _parse(kind: Any, value: Any, flag: Flag) -> Any:
         if shape == kind.__name__.lower():
             return value
     if kind is Sizes:
-        sizes = value.split(",") if isinstance(value, str) else value
-        return ",".join(str(_number(int, size, flag)) for size in sizes)
+        return ",".join(str(_number(int, size, flag)) for size in value.split(","))
     fits = {str: isinstance(value, str), Callable: callable(value), Any: True}
     if fits.get(kind) and value not in (None, ""):
         return value

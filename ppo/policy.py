@@ -199,7 +199,7 @@ def _read(readers: Sequence[Reader], observations: Sequence[Any]) -> Arrays:
     """Return tables (n, ...) of n observations. Raises BadValue for numbers that are not finite."""
     rows = [read(x) for read, x in zip(readers, observations, strict=True)]
     tables = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
-    check_finite(tables, "what is to be observed")
+    check_finite(tables, "the caller")
     return tables
 
 

@@ -66,8 +66,7 @@ def training_process(num_threads: int) -> Iterator[None]:
 
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
-        # By default glibc returns the memory of a minibatch's activations to the system, and
-        # requests it again, page by page, in every gradient step.
+        # By default glibc returns a minibatch's memory, and requests it again page by page.
         libc.mallopt(M_MMAP_MAX, 0)
         libc.mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
     blas_threads = None if "OPENBLAS_NUM_THREADS" in os.environ else 1

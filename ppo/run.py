@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ppo.callbacks import Callback, overriding
-from ppo.checkpoint import copied, save_next
+from ppo.checkpoint import copied, save_next, select
 from ppo.config import Config, as_json, flag_names, name_of
 from ppo.envs.normalize import NormalizeObservation, NormalizeReward
 from ppo.envs.observations import NUMBERS
@@ -116,6 +116,12 @@ class Run:
         if self.config.inference == "learner" and self.config.device != "cpu":
             make_actor = MakeTorchActor(self.spaces, self.config.device)
         self.pool.configure(self.spaces, self.shapes, self.arrays, make_actor, self.note)
+        kinds = {type(callback).__name__ for callback in self.callbacks}
+        saved_kinds = {name.partition(".")[0] for name in select("callbacks", self.state)}
+        for kind in saved_kinds - kinds:
+            self.note(
+                f"warning: the saved state of callback {kind} is dropped, as it is not given again"
+            )
         if self.iteration:
             self._restore_episodes()
         self.notify("on_start")

@@ -165,8 +165,10 @@ def check_fixed(path: Path, state: State, given: Mapping[str, Any]) -> None:
         saved = state["config"].get(name)
         if name == "env_name" and isinstance(now, str) and not is_path(now):
             now = find_spec(now).id
-        is_of_script = SCRIPT in str(saved)  # which others name by its file
-        if now != saved and not is_of_script:
+        was = str(saved)
+        own_name = str(now).rpartition(":")[2]
+        is_moved = SCRIPT in was and was.endswith(own_name)  # others name a script by its file
+        if now != saved and not is_moved:
             raise CheckpointError(
                 f"{path}: the run was started with {name}={saved}, which cannot change: remove "
                 f"--{name}, or start another run"

@@ -9,7 +9,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from ppo.callbacks import Callback, make_callbacks, make_extras
-from ppo.checkpoint import LAST, State, load, select
+from ppo.checkpoint import LAST, State, load
 from ppo.config import Config, flag_names
 from ppo.envs.pool import WorkerPool
 from ppo.errors import Interrupted, Stopped
@@ -120,12 +120,6 @@ def prepare(
     callbacks = [*make_callbacks(callbacks), *make_callbacks(values.get("callback", ()))]
     callbacks += make_extras(values, callbacks)
     settings = settle(values, callbacks)
-    kinds = {type(callback).__name__ for callback in callbacks}
-    saved_kinds = {name.partition(".")[0] for name in select("callbacks", state)}
-    for kind in sorted(saved_kinds - kinds):
-        settings.notes.append(
-            f"warning: the saved state of callback {kind} is dropped, as it is not given again"
-        )
     loggers = make_loggers(settings.spaces.config, settings.notes)
     return settings, [*callbacks, *loggers], resumed, state
 
