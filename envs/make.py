@@ -228,4 +228,4 @@ def check_finite(rows: Values, whose: str) -> None:
     """Raise BadValue for numbers that are not finite."""
     for name, values in rows.items():
         if not np.isfinite(values).all():
-            raise BadValue(f"{whose} gave non-finite {name}: {values}")
+            raise BadValue(f"{whose} gave non-finite {name}: {values!s:.200}")

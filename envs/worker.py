@@ -173,7 +173,7 @@ class Worker:
                 step, column, *_ = np.argwhere(~np.isfinite(table))[0]
                 raise BadValue(
                     f"environment {self.env_ids[column]} returned non-finite {name} "
-                    f"({table[step, column]}) in row {step} of the rollout"
+                    f"({table[step, column]!s:.200}) in row {step} of the rollout"
                 )
         for last in self.report.truncated:
             check_finite(last.rows, f"environment {last.environment}")

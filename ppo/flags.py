@@ -57,6 +57,7 @@ class Flag(NamedTuple):
             Linear: "linear:<number>",
             Adaptive: "adaptive:<number>",
             Sizes: "sizes like 256,128",
+            Callable: "a Python function",
         }
         forms = [x if type(x) is str else words.get(x, "") for x in self.kinds]
         return " or ".join(filter(None, forms)) or "string"
@@ -134,8 +135,7 @@ def split(arguments: Sequence[str], flags: Flags) -> tuple[list[str], dict[str, 
                 raise ConfigError(f"--{name} needs a value: --{name}=X")
         if name == "config":
             try:
-                written = Path(text).read_bytes()
-                content = written.decode(json.detect_encoding(written))  # with a byte order mark
+                content = Path(text).read_text("utf-8-sig")  # with or without a byte order mark
                 files |= json.loads(content) if text.endswith(".json") else tomllib.loads(content)
             except (OSError, ValueError, TypeError) as error:
                 sentence = f"--config={text} cannot be read as TOML or JSON ({reason(error)})"

@@ -89,7 +89,8 @@ class RunFolder:
 
     def note(self, sentence: str, details: str = "") -> None:
         """Show a sentence to the user, and keep it in notes.txt, with details (a traceback)."""
-        print(sentence, file=sys.stderr)
+        where = f" (traceback: {self.shown / 'notes.txt'})" if details else ""
+        print(f"{sentence}{where}", file=sys.stderr)
         with suppress(OSError), (self.path / "notes.txt").open("a", errors="replace") as file:
             file.write(f"{sentence}\n{details}")
 

@@ -115,8 +115,7 @@ def _found(code: Any) -> Any:
         return [*map(_found, code)]
     if not str(code).startswith(SCRIPT):
         return code
-    name = code.removeprefix(SCRIPT)
-    return getattr(sys.modules["__main__"], name, code)
+    return getattr(sys.modules["__main__"], code.removeprefix(SCRIPT), code)
 
 
 def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequence[str]) -> None:
