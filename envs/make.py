@@ -59,7 +59,8 @@ def find_spec(env: Any) -> EnvSpec:
         version = find_highest_version(namespace, base)
         if version is not None and (given or 0) <= version:
             return registry[get_env_id(namespace, base, version)]
-    raise ConfigError(f"--env_name={env} is unknown{suggest(env, registry)}")
+    hint = suggest(env, registry) or ": give an id, or file.py:Name"
+    raise ConfigError(f"--env_name={env} is unknown{hint}")
 
 
 def takes(creator: Any, name: str) -> bool:

@@ -74,16 +74,17 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
     observes = layout.tables[NUMBERS] if len(layout.tables) == 1 else spaces.observations
     rows = {table: torch.zeros(2, *box.shape) for table, box in layout.tables.items()}
     rows |= {x: rows[x].byte() for x in map(layout.table_of, layout.images)}
+    observed = layout.named(rows)
     try:
         is_made = isinstance(make, ActorCritic)
         model = deepcopy(make) if is_made else make(observes, spaces.actions, spaces.config)
         if not isinstance(model, ActorCritic):
             raise TypeError("it is not an ActorCritic of ppo.models.actor_critic")
         states = torch.zeros(2, model.state_size)
-        inputs = [layout.named(rows), states] if model.state_size else [layout.named(rows)]
+        inputs = [observed, states] if model.state_size else [observed]
         with torch.no_grad():
             distribution, values = model.eval()(*inputs)
-            model.act(layout.named(rows), states)
+            model.act(observed, states)
         actions = distribution.mode()
         log_probs = distribution.log_prob(actions)
         entropy = distribution.entropy()
@@ -95,8 +96,10 @@ def _make_own(spaces: Spaces) -> "ActorCritic":
     except PPOError:
         raise
     except Exception as error:
-        hints = "".join(f"; {hint}" for hint in layout.hints)
-        sentence = f"--model={name_of(name)} cannot be used ({reason(error)}){hints}"
+        parts = rows if len(rows) == 1 else observed
+        shapes = [f"{part}: {(*x.shape,)}" for part, x in parts.items()]
+        what = f"--model={name_of(name)} cannot be used ({reason(error)})"
+        sentence = "; ".join([what, *shapes, *layout.hints])
         is_from_within = error.__traceback__ and error.__traceback__.tb_next
         raise ConfigError(sentence, traceback.format_exc() if is_from_within else "") from error
     return model

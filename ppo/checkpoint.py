@@ -91,7 +91,7 @@ def find(path: str | Path) -> Path:
         for file in place, folder / BEST, folder / LAST:
             if file.is_file():
                 return file
-    raise CheckpointError(f"{path} does not exist, or is no run with a checkpoint")
+    raise CheckpointError(f"{path} is no file, and no folder or name of one run with a checkpoint")
 
 
 def save_next(folder: Path, state: State, is_best: bool) -> None:

@@ -2,14 +2,13 @@
 
 import gc
 import os
-import re
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
 
 from ppo import __version__
-from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
+from ppo.errors import ConfigError, Interrupted, PPOError, reason
 from ppo.extras import COMMANDS, FLAGS
 from ppo.flags import AllFlags, checked, flags_of, help_of, split
 
@@ -26,7 +25,6 @@ Commands: train, {", ".join(sorted(COMMANDS))}.
   --config
       TOML or JSON file of flags, such as run.toml."""
 COMMON = ("env_name", "num_envs", "total_steps", "seed", "learning_rate", "model", "device")
-ENVIRONMENT = re.compile(r":|-v\d+$")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -62,10 +60,8 @@ def run(arguments: list[str]) -> None:
         print(__version__)
         return
     command = "train"
-    if arguments and not arguments[0].startswith("-") and not ENVIRONMENT.search(arguments[0]):
+    if arguments and arguments[0] in ("train", *COMMANDS):
         command, *arguments = arguments
-    if command != "train" and command not in COMMANDS:
-        raise ConfigError(f"unknown command {command}{suggest(command, ['train', *COMMANDS])}")
     module = import_module(COMMANDS[command]) if command in COMMANDS else None
     own = flags_of(module.Flags) if module else {}
     flags = AllFlags()
@@ -86,7 +82,7 @@ def run(arguments: list[str]) -> None:
         module.main(words, module.Flags(**options), given)
         return
     if len(words) > 1:
-        raise ConfigError(f"unexpected argument {words[1]}: write flags as --name=value")
+        raise ConfigError(f"unexpected argument {words[1]}: see --help for how to write flags")
     if words:
         given["env_name"] = words[0]
     from ppo.trainer import run_training

@@ -57,7 +57,6 @@ class Flag(NamedTuple):
             Linear: "linear:<number>",
             Adaptive: "adaptive:<number>",
             Sizes: "sizes like 256,128",
-            Callable: "a Python function",
         }
         forms = [x if type(x) is str else words.get(x, "") for x in self.kinds]
         return " or ".join(filter(None, forms)) or "string"

@@ -35,7 +35,7 @@ def import_named(thing: Any, flag: str, base: type | None = None) -> Any:
                 raise ConfigError(f"--{flag}={thing}: {place} has no {name}{hint}")
             found = getattr(found, attribute)
     kind = found.func if isinstance(found, partial) else found
-    if base and not (isinstance(kind, base) or (isinstance(kind, type) and issubclass(kind, base))):
+    if base and not issubclass(kind if isinstance(kind, type) else type(kind), base):
         raise ConfigError(f"--{flag}={thing} is not a subclass of {base.__name__}")
     if not arguments:
         return found

@@ -30,7 +30,6 @@ KL_TOLERANCE = 1.5
 ADAPTIVE_KL = 0.01  # aimed at by an adaptive learning rate if there is no target_kl
 ADAPTIVE_FACTOR = 1.5
 ADAPTIVE_RATES = (1e-5, 1e-2)
-MAX_SKIPPED = 3  # gradient steps in a row
 
 
 class Learner:
@@ -57,7 +56,6 @@ class Learner:
         self.weights = self.parameter.data
         self.gradients: Any = self.parameter.grad
         self.learning_rate = float(scheduled(config.learning_rate, 1.0))
-        self.num_skipped = 0  # gradient steps in a row, also over iterations
         self.optimizer = self.make_optimizer()
         self.set_coefficients(remaining=1.0)
 
@@ -124,15 +122,15 @@ class Learner:
     ) -> Metrics:
         """Run an iteration's epochs of gradient steps; return metrics averaged over the steps. The
         remaining steps are skipped once the policy has moved more than --target_kl, and those whose
-        loss or gradient is not finite. iteration counts from 1. Raises TrainingError after several
-        steps that are not finite, or if a weight is not; Stopped."""
+        loss or gradient is not finite. iteration counts from 1. Raises TrainingError if all are
+        skipped or a weight is not finite; Stopped."""
         self.set_coefficients(remaining=1 - (iteration - 1) / self.config.iterations)
         target_kl = self.config.target_kl
         held = self._held()
         history: list[Metrics] = []
         metrics: Metrics = {}
         last_kl: Any = 0.0
-        skipped_here = 0
+        num_skipped = 0
         self.model.train()
         with flush_denormals():
             for minibatch in self._minibatches(batch, iteration):
@@ -151,17 +149,13 @@ class Learner:
                     if held is not None:  # momentum and weight decay move them
                         self.weights[held] = kept
                     history.append(metrics)
-                    self.num_skipped = 0
-                    continue
-                skipped_here += 1
-                self.num_skipped += 1
-                if self.num_skipped == MAX_SKIPPED:
-                    break
+                else:
+                    num_skipped += 1
         self.model.eval()
-        if self.num_skipped == MAX_SKIPPED or not self.weights.isfinite().all():
+        if (num_skipped and not history) or not self.weights.isfinite().all():
             raise TrainingError(
-                f"iteration {iteration} made non-finite weights, or {MAX_SKIPPED} non-finite "
-                "gradients in a row: resume from the state before it with a lower --learning_rate"
+                f"iteration {iteration} made non-finite weights, or only non-finite gradients: "
+                "resume from the state before it with a lower --learning_rate"
             )
         now = self.coefficients
         if self._is_adaptive:
@@ -173,7 +167,7 @@ class Learner:
             **_means(history or [metrics]),
             "explained_variance": explained.item(),
             "gradient_steps": len(history),
-            "skipped_steps": skipped_here,
+            "skipped_steps": num_skipped,
             "learning_rate": now.learning_rate,
             "clip_coef": now.clip_coef,
         }
@@ -291,7 +285,6 @@ class Learner:
             **{f"model.{name}": x.detach() for name, x in named_tensors(self.model).items()},
             **{f"optimizer.{name}": x for name, x in moments.items()},
             "learning_rate": self.learning_rate,
-            "num_skipped": self.num_skipped,
             "moments": sorted(moments),
         }
 
@@ -304,8 +297,7 @@ class Learner:
         if {name: x.shape for name, x in saved.items()} != shapes:
             raise CheckpointError("its network's layers or sizes differ from this run's")
         optimizer = self.optimizer.state_dict()
-        sizes = [x.size for x in moments.values() if isinstance(x, ndarray) and x.ndim]
-        is_other = any(size != len(self.weights) for size in sizes)
+        is_other = any(np.ndim(x) and np.size(x) != len(self.weights) for x in moments.values())
         needed = {*optimizer["state"].get(0, {}), *state["moments"]}
         if is_other or needed - moments.keys():
             raise CheckpointError("its optimizer state is missing, or belongs to another network")
@@ -317,7 +309,6 @@ class Learner:
             self.optimizer.load_state_dict({**optimizer, "state": {0: moments}})
         if state["config"]["learning_rate"] == as_json(self.config.learning_rate):
             self.learning_rate = float(state["learning_rate"])
-        self.num_skipped = int(state["num_skipped"])
 
     def _evaluate_in_chunks(self, batch: Batch) -> list[ndarray]:
         """Evaluate a batch in chunks of a minibatch's size, so that memory suffices."""

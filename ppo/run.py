@@ -116,6 +116,15 @@ class Run:
         if self.config.inference == "learner" and self.config.device != "cpu":
             make_actor = MakeTorchActor(self.spaces, self.config.device)
         self.pool.configure(self.spaces, self.shapes, self.arrays, make_actor, self.note)
+        saved = self.state.get("config", {})
+        usual = {*flag_names("fixed"), "preset", "resume", "total_steps"}
+        changes = [
+            f"{name}={value} (was {saved[name]})"
+            for name, value in self.given.items()
+            if name not in usual and value != saved.get(name, value)
+        ]
+        if changes:
+            self.note(f"{folder.shown} goes on with {', '.join(changes)}")
         kinds = {type(callback).__name__ for callback in self.callbacks}
         saved_kinds = {name.partition(".")[0] for name in select("callbacks", self.state)}
         for kind in saved_kinds - kinds:
@@ -257,7 +266,7 @@ class Run:
                 f"{min(fixed)} cannot change during a run; only these can: {', '.join(live)}"
             )
         self.spaces = self.spaces.with_config(replace(self.config, **values))
-        self.given |= {name: x for name, x in self.config.to_json().items() if name in values}
+        self.given |= as_json(values)
         self.learner.change(self.config)
 
     def policy(self) -> Policy:

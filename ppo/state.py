@@ -29,7 +29,8 @@ IMPORTED = {
     "wrapper": gymnasium.Wrapper,
     "model": torch.nn.Module,
 }
-TOLD_AGAIN = ("learner", "callback")
+SCHEDULES = ("learning_rate", "clip_coef", "clip_value_coef", "entropy_coef")
+TOLD_AGAIN = ("learner", "callback", *SCHEDULES)
 CODE = (*IMPORTED, *TOLD_AGAIN)
 SCRIPT = "__main__:"
 # Prefixes of the entries of a state that belong to the policy; env: env_attributes.
@@ -136,7 +137,7 @@ def check_code(path: Path, state: State, given: Mapping[str, Any], names: Sequen
 def _may_import(name: str, text: str, path: Path) -> bool:
     """Return whether what a checkpoint names may be imported: nothing, or classes of environments,
     wrappers and networks outside of the run's folder."""
-    if not is_path(text):
+    if not is_path(text) or text.startswith(("linear:", "adaptive:")):
         return True
     place = text.partition("(")[0].rpartition(":")[0]
     folder = path.resolve().parent

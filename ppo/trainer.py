@@ -81,7 +81,7 @@ def run_training(given: Mapping[str, Any], callbacks: Any = ()) -> RunSummary:
         config = settings.spaces.config
         num_threads = config.threads
         if num_threads == "auto":
-            has_large_matrices = bool(settings.spaces.layout.images) and config.device == "cpu"
+            has_large_matrices = settings.spaces.layout.images and config.device == "cpu"
             num_threads = available_cores() if has_large_matrices else 1
         with closing(WorkerPool(settings.spaces, signals.urgent)) as pool:
             from ppo.run import Run  # torch is imported while the workers start

@@ -13,7 +13,7 @@ import ppo
 from ppo import Config, Learner
 from ppo.callbacks import Callback
 from ppo.checkpoint import BEST, load
-from ppo.errors import ConfigError
+from ppo.errors import CheckpointError, ConfigError
 from ppo.policy import Evaluation
 from tests.running import SMALL, Own, iterate, rows, running, train
 from tests.test_imitation import Signs
@@ -138,7 +138,6 @@ NAME = "tests.test_callbacks:{0.__name__}".format
     [
         *((flag, thing) for flag in ("callback", "callbacks") for thing in (Told, NAME(Told))),
         ("callbacks", [Told(3), Told, f"{NAME(Told)}(number=3)"]),
-        ("callbacks", partial(Told, number=3)),
         ("learner", Fitted),
         ("learner", partial(Fitted, number=3)),
         ("learner", f"{NAME(Fitted)}(number=3)"),
@@ -148,6 +147,7 @@ NAME = "tests.test_callbacks:{0.__name__}".format
         ("model", Sized(Signs.observation_space, Signs.action_space, Config())),
         ("wrapper", OrderEnforcing),
         ("wrapper", [partial(OrderEnforcing)]),
+        ("learning_rate", abs),
     ],
 )
 def test_code_comes_as_a_class_an_object_or_a_name_with_arguments(flag, thing, tmp_path, capfd):
@@ -157,6 +157,9 @@ def test_code_comes_as_a_class_an_object_or_a_name_with_arguments(flag, thing, t
     if flag == "model":
         again = {} if isinstance(thing, str) else {"model": thing}
         assert ppo.load_policy(tmp_path / "x", Signs, **again).evaluate(1).returns
+    if flag == "learning_rate":
+        with pytest.raises(CheckpointError, match="pass again --learning_rate=builtins:abs"):
+            ppo.train(resume=str(tmp_path / "x"))
 
 
 @pytest.mark.parametrize("door", ["callbacks", "callback", "learner", "model", "wrapper", "logger"])

@@ -44,11 +44,6 @@ def test_arguments_that_json_would_change_are_refused(value):
         checked({"env_kwargs": {"a": value}}, FLAGS)
 
 
-def test_a_function_is_asked_for_where_one_was_saved_by_its_name():
-    with pytest.raises(ConfigError, match="or a Python function"):
-        checked({"learning_rate": "__main__:<lambda>"}, FLAGS)
-
-
 def test_flags_may_be_written_with_hyphens():
     assert config_of("--env-id=A", "--clip-rewards") == config_of("--env_id=A", "--clip_rewards")
 

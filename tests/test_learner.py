@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from ppo.errors import TrainingError
 from ppo.learner import Learner
 from ppo.numpy_learner import NumpyLearner
 from tests.running import Own, Slope, disturb, iterate, make_batch, make_learner, running
@@ -191,6 +192,9 @@ def test_a_gradient_that_is_not_finite_is_left_out():
     assert (metrics["gradient_steps"], metrics["skipped_steps"]) == (3, 1)
     assert np.isfinite(metrics["loss"])
     assert fall(learner, 2)[1]["skipped_steps"] == 2
+    learner.bad = range(99)
+    with pytest.raises(TrainingError, match="only non-finite gradients"):
+        fall(learner, 3)
 
 
 @pytest.mark.parametrize("name", ["AdamW", "RMSprop", "SGD"])

@@ -132,6 +132,7 @@ def edited(module: Any, name: str, change: Any) -> Any:
 
 EDITS: dict[str, tuple[str, Any]] = {
     "no clip of values": ("ppo.losses.value_loss", lambda f, *x, clip_coef: f(*x, clip_coef=None)),
+    "far": ("ppo.losses.clipped_surrogate", lambda f, x, y, *z, **k: f(x.fmin(y + 1), y, *z, **k)),
     "standardized": ("ppo.losses.standardize", lambda f, x: x - x.mean()),
     "kl": ("ppo.losses.approximate_kl", lambda f, new, old: (old - new).square().mean() / 2),
     "entropy": ("ppo.models.distributions.Categorical.entropy", lambda f, self: 2 * f(self)),

@@ -69,7 +69,7 @@ def described(env: Any) -> Iterator[str]:
         yield f"{name}: {in_one_line(leaf)}{note}"
     yield f"actions: {in_one_line(acts)}"
     if not (has_numbers and holds_numbers(acts)):
-        raise BadValue("its observations and actions must be spaces of fixed size")
+        raise BadValue("its spaces must be of fixed size, and actions neither a Dict nor a Tuple")
 
 
 def in_one_line(space: Any) -> str:
