@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from ppo import __version__
-from ppo.errors import ConfigError, Interrupted, PPOError, reason
+from ppo.errors import ConfigError, Interrupted, PPOError, reason, suggest
 from ppo.extras import COMMANDS, FLAGS
 from ppo.flags import AllFlags, checked, flags_of, help_of, split
 
@@ -82,7 +82,7 @@ def run(arguments: list[str]) -> None:
         module.main(words, module.Flags(**options), given)
         return
     if len(words) > 1:
-        raise ConfigError(f"unexpected argument {words[1]}: see --help for how to write flags")
+        raise ConfigError(f"unexpected {words[1]}: write --name=value{suggest(words[0], COMMANDS)}")
     if words:
         given["env_name"] = words[0]
     from ppo.trainer import run_training

@@ -152,7 +152,8 @@ class Learner:
                 else:
                     num_skipped += 1
         self.model.eval()
-        if (num_skipped and not history) or not self.weights.isfinite().all():
+        is_stuck = num_skipped and not history
+        if is_stuck or not self.weights.isfinite().all():
             raise TrainingError(
                 f"iteration {iteration} made non-finite weights, or only non-finite gradients: "
                 "resume from the state before it with a lower --learning_rate"

@@ -59,8 +59,7 @@ def train(
     if missing:
         raise ConfigError(
             f"the environment variables {', '.join(missing)} are missing: start with torchrun, or "
-            "unset RANK "
-            "and WORLD_SIZE to train in a single process"
+            "unset RANK and WORLD_SIZE to train in a single process"
         )
     if sys.platform == "linux":  # end with the launcher
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -82,6 +81,8 @@ def train(
             run = RankRun(settings, pool, callbacks, signals)
             if resumed:
                 restore(run, state, resumed / "checkpoints" / LAST)
+            if rank:
+                run.state = {}  # rank 0 says what differs from the saved one
             with RunFolder(config, None if rank else resumed) as folder:
                 content = {**config.to_json(), **run.extra_flags}
                 folder.write_json("config.json", content)
@@ -227,8 +228,7 @@ class RankLearner(Learner):
         counted = super()._minibatches(some, iteration)
         own = sum(1 for _ in counted)
         count = min(gather(own))
-        minibatches = super()._minibatches(batch, iteration)
-        yield from islice(minibatches, count)
+        yield from islice(super()._minibatches(batch, iteration), count)
 
 
 class RankRun(Run):
