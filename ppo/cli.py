@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
-        run(sys.argv[1:] if arguments is None else [*arguments])
+        run([*(sys.argv[1:] if arguments is None else arguments)] or ["--help"])
         return 0
     except PPOError as error:
         if os.environ.get("PPO_DEBUG"):
@@ -60,7 +60,7 @@ def run(arguments: list[str]) -> None:
         print(__version__)
         return
     command = "train"
-    if arguments and arguments[0] in ("train", *COMMANDS):
+    if arguments[0] in ("train", *COMMANDS):
         command, *arguments = arguments
     module = import_module(COMMANDS[command]) if command in COMMANDS else None
     own = flags_of(module.Flags) if module else {}

@@ -57,7 +57,7 @@ def test_a_working_folder_with_modules_of_the_same_names_does_not_disturb(start,
     assert (tmp_path / "run" / "summary.json").exists()
 
 
-@pytest.mark.parametrize("line", [["--help=all"], ["--help"], ["evaluate", "--help"]])
+@pytest.mark.parametrize("line", [[], ["--help=all"], ["--help"], ["evaluate", "--help"]])
 def test_help_has_80_columns(line, capsys):
     assert main(line) == 0
     lines = capsys.readouterr().out.splitlines()
