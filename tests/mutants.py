@@ -88,7 +88,7 @@ MUTANTS: dict[str, tuple[Edit, ...]] = {
         ("envs/sampler.py", "Stream.ACTION, env_id, iteration", "Stream.ACTION, env_id, 0"),
     ),
     "steps that only begin an episode are learned from": (
-        (MINIBATCHES, "order = order[present[order]]", "pass"),
+        (MINIBATCHES, "order = order[np.any(present[rows], axis=0)[order]]", "pass"),
     ),
     "minibatches are the same in each epoch": (
         (MINIBATCHES, "generator=generator", "generator=torch.Generator().manual_seed(seed)"),
