@@ -124,7 +124,7 @@ class Run:
             if name not in usual and value != saved.get(name, value)
         ]
         if changes:
-            self.note(f"{folder.shown} goes on with {', '.join(changes)}")
+            self.note(f"{folder.shown}: from step {self.step:,} on, {', '.join(changes)}")
         kinds = {type(callback).__name__ for callback in self.callbacks}
         saved_kinds = {name.partition(".")[0] for name in select("callbacks", self.state)}
         for kind in saved_kinds - kinds:

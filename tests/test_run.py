@@ -106,7 +106,7 @@ def test_an_adaptive_learning_rate_goes_on_unless_another_one_is_given(again, ra
     train(Counting, tmp_path, 3, learning_rate=again)
     assert float(rows(tmp_path)[-1]["learning_rate"]) == pytest.approx(rate or before)
     (tmp_path / "notes.txt").touch()
-    change = "goes on with learning_rate=adaptive:1e-4 (was adaptive:1e-3)"
+    change = "128 on, learning_rate=adaptive:1e-4 (was adaptive:1e-3)"
     assert (change in (tmp_path / "notes.txt").read_text()) == bool(rate)
 
 
