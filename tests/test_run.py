@@ -105,9 +105,8 @@ def test_an_adaptive_learning_rate_goes_on_unless_another_one_is_given(again, ra
     assert before > 1e-3
     train(Counting, tmp_path, 3, learning_rate=again)
     assert float(rows(tmp_path)[-1]["learning_rate"]) == pytest.approx(rate or before)
-    (tmp_path / "notes.txt").touch()
     change = "128 on, learning_rate=adaptive:1e-4 (was adaptive:1e-3)"
-    assert (change in (tmp_path / "notes.txt").read_text()) == bool(rate)
+    assert bool(rate) == any(change in x.read_text() for x in tmp_path.glob("notes.txt"))
 
 
 def test_a_resumed_run_is_not_exact_where_the_environment_ignores_its_seed(tmp_path):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ppo.process import available_cores
 from tests.acceptance.tree import ENVIRONMENTS, Tree, summary, tensors, without_times
 
 NEEDS_BASE = True
@@ -150,11 +151,11 @@ def kept_tables(name: str, base: Tree, folder: Path) -> dict[str, np.ndarray]:
 
 
 def fingerprint(folder: Path, flags: str) -> str:
-    """Name what a run's numbers depend on: source, flags, processor, packages."""
+    """Name what a run's numbers depend on: source, flags, processor and cores, packages."""
     files = [*folder.rglob("*.py"), *folder.glob("ppo/**/*.json"), *ENVIRONMENTS.glob("*.py")]
     cpu = re.findall(r"(?:model name|flags)\s*: .*", Path("/proc/cpuinfo").read_text())[:2]
     versions = sorted(f"{x.name} {x.version}" for x in distributions() if x.name in PACKAGES)
-    texts = " ".join([ALWAYS, flags, *cpu, *versions]).encode()
+    texts = " ".join([ALWAYS, flags, *cpu, *versions, str(available_cores())]).encode()
     return hashlib.sha256(texts + b"".join(map(Path.read_bytes, sorted(files)))).hexdigest()
 
 
