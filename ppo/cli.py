@@ -81,8 +81,9 @@ def run(arguments: list[str]) -> None:
         options = {x: given.pop(x) for x in own if x in given}
         module.main(words, module.Flags(**options), given)
         return
-    if len(words) > 1:
-        raise ConfigError(f"unexpected {words[1]}: write --name=value{suggest(words[0], COMMANDS)}")
+    if words[1:]:
+        hint = suggest(words[0], COMMANDS)
+        raise ConfigError(f"unexpected {words[1]}: write --name=value, or a command{hint}")
     if words:
         given["env_name"] = words[0]
     from ppo.trainer import run_training

@@ -120,10 +120,9 @@ class Learner:
     def update(
         self, batch: Batch, iteration: int, should_stop: Callable[[], bool] = bool
     ) -> Metrics:
-        """Run an iteration's epochs of gradient steps; return metrics averaged over the steps. The
-        remaining steps are skipped once the policy has moved more than --target_kl, and those whose
-        loss or gradient is not finite. iteration counts from 1. Raises TrainingError if all are
-        skipped or a weight is not finite; Stopped."""
+        """Run an iteration's epochs of gradient steps; return their mean metrics. Steps whose loss
+        or gradient is not finite are skipped, and the rest once the policy has moved more than
+        --target_kl. Raises TrainingError if none is finite or a weight is not; Stopped."""
         self.set_coefficients(remaining=1 - (iteration - 1) / self.config.iterations)
         target_kl = self.config.target_kl
         held = self._held()

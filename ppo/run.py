@@ -107,7 +107,7 @@ class Run:
         return Learner
 
     def start(self, folder: RunFolder) -> None:
-        """Start workers and callbacks, and take the state that an early end would save."""
+        """Start workers and callbacks, note what a resumed run changes, take the first state."""
         self.folder = folder
         self.note = folder.note  # tell the user a sentence, and keep it in notes.txt
         if what := self.edited:
@@ -117,11 +117,11 @@ class Run:
             make_actor = MakeTorchActor(self.spaces, self.config.device)
         self.pool.configure(self.spaces, self.shapes, self.arrays, make_actor, self.note)
         saved = self.state.get("config", {})
-        usual = {*flag_names("fixed"), "preset", "resume", "total_steps"}
+        expected = {*flag_names("fixed"), "preset", "resume", "total_steps"}
         changes = [
             f"{name}={value} (was {saved[name]})"
             for name, value in self.given.items()
-            if name not in usual and value != saved.get(name, value)
+            if name not in expected and value != saved.get(name, value)
         ]
         if changes:
             self.note(f"{folder.shown}: from step {self.step:,} on, {', '.join(changes)}")
