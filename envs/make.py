@@ -59,8 +59,8 @@ def find_spec(env: Any) -> EnvSpec:
         version = find_highest_version(namespace, base)
         if version is not None and (given or 0) <= version:
             return registry[get_env_id(namespace, base, version)]
-    hint = suggest(env, registry) or ": give an id, or file.py:Name"
-    raise ConfigError(f"--env_name={env} is unknown{hint}")
+    own = f"(your own: module:{env} or file.py:Name)"
+    raise ConfigError(f"--env_name={env} is unknown{suggest(env, registry)} {own}")
 
 
 def takes(creator: Any, name: str) -> bool:
