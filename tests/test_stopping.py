@@ -62,7 +62,6 @@ def test_flags_and_what_was_counted_are_kept_by_a_resumed_run(tmp_path):
         {"stop_when": "solved"},
         {"stop_when": "iterations>1"},
         {"max_time": "90"},
-        {"patience": 0},
     ],
 )
 def test_a_condition_that_cannot_hold_is_refused(flags, tmp_path):

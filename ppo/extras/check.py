@@ -44,7 +44,7 @@ def main(words: list[str], options: Flags, flags: dict[str, Any]) -> None:
     with calling(make_env.spec.id, PPOError):
         env = make_env()
         for line in described(env):
-            print(line, flush=True)
+            print(" ".join(line.split()), flush=True)  # arrays of bounds have line breaks
         first = Play(env, make_env.config, options)
         again = Play(env, make_env.config, options)
         env.close()
@@ -66,14 +66,10 @@ def described(env: Any) -> Iterator[str]:
         is_read = holds_numbers(leaf)
         has_numbers |= is_read
         note = "" if is_read else " (ignored: its size is not fixed)"
-        yield f"{name}: {in_one_line(leaf)}{note}"
-    yield f"actions: {in_one_line(acts)}"
+        yield f"{name}: {leaf}{note}"
+    yield f"actions: {acts}"
     if not (has_numbers and holds_numbers(acts)):
         raise BadValue("its spaces must be of fixed size, and actions neither a Dict nor a Tuple")
-
-
-def in_one_line(space: Any) -> str:
-    return " ".join(str(space).split())
 
 
 class Play:

@@ -50,6 +50,10 @@ def main(paths: list[str], options: Flags, flags: dict[str, Any]) -> None:
         for path in chosen:
             with StopSignals() as signals:
                 policy = load_policy(path, **flags)
+                if policy.config.threads != "auto":
+                    import torch
+
+                    torch.set_num_threads(policy.config.threads)
                 evaluate: Any = policy.evaluate
                 if video:
                     evaluate = partial(film, policy, Path(video))
