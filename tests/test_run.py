@@ -220,12 +220,12 @@ def test_the_same_command_goes_on_and_after_the_end_exits_with_0(tmp_path, capsy
     assert main([*line[:-3], line[-1], "--total_steps=256", "--resume=auto"]) == 0
     assert len(rows(tmp_path / "run")) == 4
     assert main([*line, "--seed=1"]) == CheckpointError.exit_code
-    capsys.readouterr()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("torch.set_num_threads", (told := []).append)
     assert main(["evaluate", "run", "run", "none", "--threads=3"]) == CheckpointError.exit_code
     assert told == [3, 3]
     assert re.fullmatch(r"run .*\n(run +last +256 +20 .*\n)\1", capsys.readouterr().out)
+    assert main(["--sed=1"]) == ConfigError.exit_code
 
 
 def test_killed_before_the_first_checkpoint_the_same_command_begins_anew(tmp_path):
