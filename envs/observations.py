@@ -18,7 +18,7 @@ from ppo.errors import BadValue
 
 NUMBERS = "observations"  # the table of numbers, or the only one
 MIN_SIDE = 36  # pixels of the longer side of an image; smaller arrays are numbers
-IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W) with a side >= 36: use a wrapper"
+IMAGE_FORMS = "a CNN reads uint8 (H, W), (H, W, C) or (C, H, W) with a side >= 36; use a wrapper"
 
 
 class Part(NamedTuple):

@@ -153,7 +153,7 @@ def _may_import(name: str, text: str, path: Path) -> bool:
         else:
             found = import_named(text.partition("(")[0], name)
     except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}: give {name}, as file.py:Name") from error
+        raise CheckpointError(f"{path}: {error}: give --{name}=file.py:Name") from error
     is_class = isinstance(found, type) and issubclass(found, IMPORTED[name])
     return is_class or isinstance(found, str)
 
